@@ -56,7 +56,7 @@ void write_contended(void *lock) {
     __tsan_acquire(lock);
 }
 
-/* Once (OnceLock, LazyLock): what the initialiser did is seen by everybody who finds it completed. The release must come
+/* Once (OnceLock, LazyLock): what the initialiser did is seen by every thread that finds it completed. The release must come
  * before std marks it completed, so the initialiser itself (a `&mut dyn FnMut(&OnceState)`) is wrapped. */
 struct fn_mut_vtable {
     void (*drop)(void *);

@@ -33,7 +33,7 @@ const FIRST_ROOM: u64 = 64 << 10;
 
 /// The progress of reading the body. Belongs to the connection, and outlives the [`Body`].
 #[derive(Debug, Default)]
-pub(crate) struct State {
+pub(crate) struct BodyState {
     /// What lies in the tail: `tail[start..end]`.
     pub(crate) start: usize,
     pub(crate) end: usize,
@@ -65,7 +65,7 @@ enum Stage {
     Broken,
 }
 
-impl State {
+impl BodyState {
     /// Begins the body of a request; as far as it has come, it lies in `tail[..end]`.
     pub(crate) fn begin(&mut self, framing: Framing, expects_continue: bool, end: usize, limit: u64) {
         let stage = match framing {
@@ -119,7 +119,7 @@ impl State {
 /// read away afterwards if it is not too much, or else the connection is closed.
 pub struct Body<'c> {
     pub(crate) tail: &'c mut [u8],
-    pub(crate) state: &'c mut State,
+    pub(crate) state: &'c mut BodyState,
     pub(crate) link: &'c mut dyn Link,
 }
 

@@ -95,7 +95,7 @@ where
 pub(crate) struct Connection<T> {
     input: Input,
     index: Index,
-    body: body::State,
+    body: body::BodyState,
     wire: Wire<T>,
     /// Requests that were answered.
     answered: u64,
@@ -209,7 +209,7 @@ impl<T: Transport> Connection<T> {
         Self {
             input: Input { buffer: Vec::new(), start: 0, end: 0, search: Search::default() },
             index: Index::default(),
-            body: body::State::default(),
+            body: body::BodyState::default(),
             first_head_ends: Instant::after(limits.head_timeout),
             wire: Wire::new(transport, limits),
             answered: 0,

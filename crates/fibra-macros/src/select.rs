@@ -30,7 +30,7 @@
 //!
 //! A `match` around everything that follows, because every temporary of its operand lives until it ends, also one that is the
 //! argument of a call (`recv(rx.unwrap_or(&never()))`). With a guard there is a choice between two operands, whose temporaries end
-//! with the choice; then only what is borrowed directly is kept: see `Arm::borrow`. The outer block ends the temporaries with
+//! with the choice; then only what is borrowed directly is kept: see `ArmSyntax::borrow`. The outer block ends the temporaries with
 //! the select, even where that is the last expression of a function: its tokens have this crate's edition, 2024.
 //!
 //! Bodies are ordinary code of the user's function, each on a path of its own through it. The promise that `send(tx, v)` moves the variable
@@ -70,7 +70,7 @@ const SENDER: &str = "&$fibra::channel::Sender<_>";
 
 /// The kinds of operations.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum ArmKind {
     Recv,
     Send,
     Closed,
@@ -86,7 +86,7 @@ enum Kind {
 /// An operation, as the grammar knows it.
 struct Operation {
     name: &'static str,
-    kind: Kind,
+    kind: ArmKind,
     /// How many arguments it takes, from and to.
     arguments: (usize, usize),
     /// An arm that is right, for messages.
@@ -97,7 +97,7 @@ struct Operation {
 
 const fn operation(
     name: &'static str,
-    kind: Kind,
+    kind: ArmKind,
     arguments: (usize, usize),
     has_result: bool,
     example: &'static str,
@@ -105,22 +105,22 @@ const fn operation(
     Operation { name, kind, arguments, example, has_result }
 }
 
-/// Every operation. A new one is a line here, a [`Kind`] and what `Arm::setup` writes for it.
+/// Every operation. A new one is a line here, a [`ArmKind`] and what `ArmSyntax::setup` writes for it.
 const OPERATIONS: &[Operation] = &[
-    operation("recv", Kind::Recv, (1, 1), true, "recv(rx) -> message => .."),
-    operation("send", Kind::Send, (2, 2), true, "send(tx, value) -> result => .."),
-    operation("closed", Kind::Closed, (1, 1), true, "closed(tx) -> reason => .."),
-    operation("join", Kind::Join, (1, 1), true, "join(handle) -> result => .."),
-    operation("lock", Kind::Lock, (1, 1), true, "lock(mutex) -> guard => .."),
-    operation("on", Kind::On, (1, 1), true, "on(operation) -> output => .."),
-    operation("cancelled", Kind::Cancelled, (0, 1), true, "cancelled() -> reason => .."),
-    operation("draining", Kind::Draining, (0, 0), true, "draining() => .."),
-    operation("after", Kind::After, (1, 1), false, "after(duration) => .."),
-    operation("default", Kind::Default, (0, 1), false, "default => .."),
+    operation("recv", ArmKind::Recv, (1, 1), true, "recv(rx) -> message => .."),
+    operation("send", ArmKind::Send, (2, 2), true, "send(tx, value) -> result => .."),
+    operation("closed", ArmKind::Closed, (1, 1), true, "closed(tx) -> reason => .."),
+    operation("join", ArmKind::Join, (1, 1), true, "join(handle) -> result => .."),
+    operation("lock", ArmKind::Lock, (1, 1), true, "lock(mutex) -> guard => .."),
+    operation("on", ArmKind::On, (1, 1), true, "on(operation) -> output => .."),
+    operation("cancelled", ArmKind::Cancelled, (0, 1), true, "cancelled() -> reason => .."),
+    operation("draining", ArmKind::Draining, (0, 0), true, "draining() => .."),
+    operation("after", ArmKind::After, (1, 1), false, "after(duration) => .."),
+    operation("default", ArmKind::Default, (0, 1), false, "default => .."),
 ];
 
 /// One arm, as written.
-struct Arm {
+struct ArmSyntax {
     /// The crate, as `$crate` names it.
     fibra: TokenTree,
     operation: &'static Operation,
@@ -167,17 +167,18 @@ impl Layer {
     }
 }
 
-fn write(biased: bool, fibra: TokenTree, arms: &[Arm]) -> TokenStream {
+fn write(biased: bool, fibra: TokenTree, arms: &[ArmSyntax]) -> TokenStream {
     let span = Span::mixed_site();
     let fill = |span, template: &str, holes: &[(&str, &[TokenTree])]| fill(&fibra, span, template, holes);
-    let (default, cases): (Vec<&Arm>, Vec<&Arm>) = arms.iter().partition(|arm| arm.operation.kind == Kind::Default);
+    let (default, cases): (Vec<&ArmSyntax>, Vec<&ArmSyntax>) =
+        arms.iter().partition(|arm| arm.operation.kind == ArmKind::Default);
     let default = default.first();
 
     // Default's expression is evaluated at its place among the others.
     let mut layers = Vec::new();
     let mut index = 0;
     for arm in arms {
-        if arm.operation.kind == Kind::Default {
+        if arm.operation.kind == ArmKind::Default {
             layers.push(Layer::Statements(arm.limit()));
         } else {
             arm.setup(index, &mut layers);
@@ -240,7 +241,7 @@ fn fill(fibra: &TokenTree, span: Span, template: &str, holes: &[(&str, &[TokenTr
     tokens::fill(span, template, &holes)
 }
 
-impl Arm {
+impl ArmSyntax {
     /// The subject of the arm: its first argument, if it has one.
     fn subject(&self) -> &[TokenTree] {
         self.arguments.first().map_or(&[], Vec::as_slice)
@@ -248,12 +249,12 @@ impl Arm {
 
     /// A `send` whose value is a place that stays the user's unless this arm wins.
     fn borrows_its_value(&self) -> bool {
-        self.operation.kind == Kind::Send && is_place(&self.arguments[1])
+        self.operation.kind == ArmKind::Send && is_place(&self.arguments[1])
     }
 
     /// A `join` whose handle is not a place of the user's: the expansion keeps it, and drops it if another arm wins.
     fn holds_its_handle(&self) -> bool {
-        self.operation.kind == Kind::Join && !is_place(&self.arguments[0])
+        self.operation.kind == ArmKind::Join && !is_place(&self.arguments[0])
     }
 
     /// The variable of the expansion that this arm may borrow from.
@@ -284,19 +285,19 @@ impl Arm {
         }
         let subject = self.subject();
         match self.operation.kind {
-            Kind::Recv => {
+            ArmKind::Recv => {
                 out.push(self.borrow(index));
                 out.push(self.arm(index, "&$fibra::channel::Receiver<_>", "recv(e)"));
             }
-            Kind::Closed => {
+            ArmKind::Closed => {
                 out.push(self.borrow(index));
                 out.push(self.arm(index, "&_", "closed(e)"));
             }
-            Kind::Lock => {
+            ArmKind::Lock => {
                 out.push(self.borrow(index));
                 out.push(self.arm(index, "&$fibra::sync::Mutex<_>", "lock(e)"));
             }
-            Kind::Join if self.holds_its_handle() => {
+            ArmKind::Join if self.holds_its_handle() => {
                 // Not through `borrow`: it is a value, and moves into a variable of the expansion.
                 let template = if guarded {
                     format!(
@@ -316,11 +317,11 @@ impl Arm {
                 };
                 out.push(Layer::Statements(self.fill(beside(subject), &template, &[("handle", subject)])));
             }
-            Kind::Join => {
+            ArmKind::Join => {
                 out.push(self.borrow(index));
                 out.push(self.arm(index, "&$fibra::JoinHandle<_>", "join(e)"));
             }
-            Kind::Send => {
+            ArmKind::Send => {
                 out.push(self.borrow(index));
                 let value = &self.arguments[1];
                 if self.borrows_its_value() {
@@ -335,11 +336,11 @@ impl Arm {
                     out.push(self.arm_of(index, SENDER, beside(value), "send(e, $value)", false, &holes));
                 }
             }
-            Kind::Cancelled if !subject.is_empty() => {
+            ArmKind::Cancelled if !subject.is_empty() => {
                 out.push(self.borrow(index));
                 out.push(self.arm(index, "&$fibra::CancelToken", "token(e)"));
             }
-            Kind::On | Kind::After | Kind::Cancelled | Kind::Draining => {
+            ArmKind::On | ArmKind::After | ArmKind::Cancelled | ArmKind::Draining => {
                 let call = format!("{LIBRARY}::{}($subject)", self.operation.name);
                 let span = beside(subject);
                 let holes = [("subject", subject)];
@@ -353,7 +354,7 @@ impl Arm {
                     Layer::Match { operand: self.fill(span, &call, &holes), name: format!("a{index}") }
                 });
             }
-            Kind::Default => unreachable!("default is not a case"),
+            ArmKind::Default => unreachable!("default is not a case"),
         }
     }
 
@@ -441,14 +442,14 @@ impl Arm {
     }
 
     /// The path taken if this arm wins: `Some(index) => { .. }`.
-    fn path(&self, index: usize, cases: &[&Arm], held: &[(usize, String)]) -> TokenStream {
+    fn path(&self, index: usize, cases: &[&ArmSyntax], held: &[(usize, String)]) -> TokenStream {
         let moved: Vec<TokenTree> = self.moves_its_value(index, cases).into_iter().collect();
         let mut result =
             format!("{{ let mut arms = arms; let result = {LIBRARY}::finish(&mut arms.{index}); $moved result }}");
         let handle = self.subject();
         let others: String = held.iter().filter(|(other, _)| *other != index).map(|(_, held)| ends(held)).collect();
         let mut joined = Vec::new();
-        if self.operation.kind == Kind::Join {
+        if self.operation.kind == ArmKind::Join {
             let own = if !self.holds_its_handle() {
                 "$handle".to_owned()
             } else if self.guard.is_some() {
@@ -479,7 +480,7 @@ impl Arm {
 
     /// On the path of the winner: moves the variable that was sent away, for the compiler too. The value is not dropped: the receiver has
     /// it, or it is in the result.
-    fn moves_its_value(&self, index: usize, cases: &[&Arm]) -> TokenStream {
+    fn moves_its_value(&self, index: usize, cases: &[&ArmSyntax]) -> TokenStream {
         if !self.borrows_its_value() {
             return TokenStream::new();
         }

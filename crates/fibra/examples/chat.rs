@@ -65,7 +65,7 @@ impl Actor for Room {
                 others.iter().for_each(|to| drop(to.send_timeout(Say(line.clone()), Duration::from_secs(1))));
             }
             RoomMsg::Left(number) => drop(self.members.lock().remove(&number)),
-            RoomMsg::Crash => return Err(Failure::msg("someone said /crash")),
+            RoomMsg::Crash => return Err(Failure::msg("a client said /crash")),
             RoomMsg::Count(reply) => reply.send(self.members.lock().len()),
         }
         Ok(())

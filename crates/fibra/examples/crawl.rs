@@ -111,7 +111,7 @@ fn main() {
             }
         })
     };
-    // Nobody joins it: it is cancelled when everything else is over.
+    // No fiber joins it: it is cancelled when everything else is over.
     drop(reporter.expect("a daemon can be started"));
 
     let deadline = Instant::now() + limit;

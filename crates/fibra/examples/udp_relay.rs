@@ -90,7 +90,7 @@ fn main() -> io::Result<()> {
         return EventLoop::new().app(Relay::new(UdpSocket::bind(from)?, to, None)).run();
     }
 
-    // A sender that waits for nobody, and one at the other end who counts.
+    // A sender that does not wait, and a receiver at the other end that counts.
     let (inside, sink) = (UdpSocket::bind("127.0.0.1:0")?, UdpSocket::bind("127.0.0.1:0")?);
     let (from, to) = (inside.local_addr()?, sink.local_addr()?);
     let (report, reported) = mpsc::channel();

@@ -143,7 +143,7 @@ mod public {
     pub use crate::cancel::is_cancellation;
     pub use crate::inspect::dump;
     pub use crate::monitor::metrics::{Metrics, PoolBlocked, PoolMetrics, WorkerMetrics};
-    pub use crate::runtime::{Cancellation, EnterGuard, Handle, Runtime, RuntimeBuilder, ShutdownError, run};
+    pub use crate::runtime::{Cancellation, EnterGuard, Handle, Locals, Runtime, RuntimeBuilder, ShutdownError, run};
     pub use crate::sched::monitoring::OnDeadlock;
     pub use crate::sched::phase::WorkerState;
     pub use crate::scope::{

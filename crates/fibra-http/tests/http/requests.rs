@@ -244,7 +244,7 @@ fn what_a_client_waits_for_is_said_when_the_body_is_read() {
 }
 
 #[test]
-fn bodies_that_nobody_reads() {
+fn bodies_that_no_handler_reads() {
     let _watchdog = watchdog(60);
     let server = serve_with(Server::builder().max_drain_bytes(1000), |_: &mut Request<'_>| "no, thanks");
     let mut client = server.connect();
@@ -323,7 +323,7 @@ fn large_bodies_come_whole() {
 }
 
 #[test]
-fn a_client_that_goes_away_in_the_middle_disturbs_nobody() {
+fn a_client_that_goes_away_in_the_middle_disturbs_no_other() {
     let _watchdog = watchdog(60);
     let server: Running = serve(mirror);
     let (bytes, _) = examples();

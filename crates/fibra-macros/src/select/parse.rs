@@ -12,21 +12,23 @@
 
 use proc_macro::{Delimiter, Group, Spacing, Span, TokenStream, TokenTree};
 
-use super::{Arm, Kind, OPERATIONS, Operation, as_block};
+use super::{ArmKind, ArmSyntax, OPERATIONS, Operation, as_block};
 use crate::tokens::{Misuse, is_group, is_ident};
 
 /// The arms, in source order; or the first thing that is wrong with them.
-pub(super) fn arms(written: &'static str, fibra: &TokenTree, input: TokenStream) -> Result<Vec<Arm>, Misuse> {
+pub(super) fn arms(written: &'static str, fibra: &TokenTree, input: TokenStream) -> Result<Vec<ArmSyntax>, Misuse> {
     let tokens: Vec<TokenTree> = input.into_iter().collect();
     if tokens.is_empty() {
         let message = format!("`{written}` needs at least one arm: with none it would wait for ever");
         return Err(Misuse::at(Span::call_site(), message));
     }
     let mut reader = Reader { fibra, tokens: &tokens, at: 0 };
-    let mut arms: Vec<Arm> = Vec::new();
+    let mut arms: Vec<ArmSyntax> = Vec::new();
     while reader.peek().is_some() {
         let arm = reader.arm()?;
-        if arm.operation.kind == Kind::Default && arms.iter().any(|earlier| earlier.operation.kind == Kind::Default) {
+        if arm.operation.kind == ArmKind::Default
+            && arms.iter().any(|earlier| earlier.operation.kind == ArmKind::Default)
+        {
             return Err(Misuse::at(arm.name, format!("`{written}` takes at most one `default` arm")));
         }
         arms.push(arm);
@@ -50,7 +52,7 @@ impl Reader<'_> {
         self.peek().or(self.tokens.last()).map_or_else(Span::call_site, TokenTree::span)
     }
 
-    fn arm(&mut self) -> Result<Arm, Misuse> {
+    fn arm(&mut self) -> Result<ArmSyntax, Misuse> {
         let (operation, name) = self.operation()?;
         let arguments = self.arguments(operation, name)?;
         let pattern = self.pattern(operation, name)?;
@@ -66,7 +68,7 @@ impl Reader<'_> {
         }
         self.at += 2;
         let body = self.body()?;
-        Ok(Arm { fibra: self.fibra.clone(), operation, name, arguments, pattern, guard, body })
+        Ok(ArmSyntax { fibra: self.fibra.clone(), operation, name, arguments, pattern, guard, body })
     }
 
     /// The name of the operation.
@@ -158,7 +160,7 @@ impl Reader<'_> {
             let message = format!("expected `=>` and the body of the arm here, as in `{}`", operation.example);
             return Err(Misuse::at(self.here(), message));
         };
-        if operation.kind == Kind::Default {
+        if operation.kind == ArmKind::Default {
             return Err(Misuse::at(name, "`default` takes no guard: put the condition into its body"));
         }
         let keyword = keyword.span();
@@ -227,7 +229,7 @@ fn wrong_number(operation: &Operation, group: &Group, arguments: &[Vec<TokenTree
     let name = operation.name;
     let takes = match operation.arguments {
         (0, 0) => "takes no argument",
-        (0, _) if operation.kind == Kind::Default => "stands alone, or takes one argument, how long to wait",
+        (0, _) if operation.kind == ArmKind::Default => "stands alone, or takes one argument, how long to wait",
         (0, _) => "takes one argument at most, a token",
         (1, _) => "takes one argument",
         _ => "takes two arguments",

@@ -17,7 +17,7 @@ use super::core::{AnyCell, Detail, current_actor, current_id, drop_refused, note
 use super::desk::Next;
 use super::error::{ActorId, CallError, SendError, SendTimeoutError, StopReason, TrySendError};
 use super::mail::{Lane, Letter, Make, NoPlace};
-use super::places::{Places, Room};
+use super::places::{MailboxRoom, Room};
 use super::state::ActorState;
 use crate::channel::{Overflow, RecvTimeoutError, answer};
 use crate::prim::atomic::Ordering;
@@ -554,7 +554,7 @@ pub struct SendArm<'a, A: Actor> {
 
 /// What the engine sees of it: the gate's, but for one that is refused at once.
 struct Wants<'a, A: Actor> {
-    places: &'a Places<A::Message, LifeKey<A>>,
+    places: &'a MailboxRoom<A::Message, LifeKey<A>>,
     wait: GateWait<'a, Room<A::Message, LifeKey<A>>>,
 }
 

@@ -7,8 +7,8 @@
 //! * A reply answers once. One that is dropped answers with an error: `Dropped`, or, if its handler or actor failed, `Crashed`, or, if its
 //!   actor ended, `Stopped`. In a handler the answer waits until the handler has returned, since only then it is known which; but not in
 //!   a handler of the actor that has made the call, which may wait for it, and not if an overflow policy drops the message.
-//! * An actor that waits in a call has an edge to the one it calls, until the answer is there. Whoever adds an edge looks along the edges
-//!   from its callee; if they lead back to it, the call fails at once. Both ends of a circle may see it, and then both fail.
+//! * An actor that waits in a call has an edge to the one it calls, until the answer is there. The actor that adds an edge looks along the
+//!   edges from its callee; if they lead back to it, the call fails at once. Both ends of a circle may see it, and then both fail.
 
 use std::fmt;
 use std::sync::Arc;

@@ -16,7 +16,7 @@
 //! * From its start to its end a life has a reference to its own actor (its context). Every actor comes to its end: when its last address
 //!   is dropped a turn is launched, which ends it, and so does a turn that is refused.
 //! * A turn has a fiber from its launch to its end, and the actor no other stack: so one without a turn owns none.
-//! * A turn that was launched but never ran (the runtime shuts down) ends the actor: see [`Turn`].
+//! * A turn that was launched but never ran (the runtime shuts down) ends the actor: see [`ActorTurn`].
 //! * User code (handlers, hooks, destructors) runs with its panics caught.
 
 use std::any::Any;
@@ -26,7 +26,7 @@ use std::sync::Arc;
 
 use super::context::Context;
 use super::core::{AnyCell, Choices, Core, Marks, Mode, refusing};
-use super::desk::{Desk, Next, Pause};
+use super::desk::{ActorDesk, Next, Pause};
 use super::error::{CallError, Failure, StopReason};
 use super::mail::{Again, Hand, Take};
 use super::state::{ActorState, KILL, NEW_HELD, NEW_RUNNABLE, NOW};
@@ -38,7 +38,7 @@ use crate::prim::{FirstPanic, discard_payload};
 use crate::runtime::Handle;
 use crate::task::{launch, shield};
 use crate::wait::waitable::Wait;
-use crate::wait::watch::{Interrupt, Watch, watched};
+use crate::wait::watch::{Interrupt, WaitObserver, watched};
 use crate::waiter::cancel_reason::CancelReason;
 
 /// Makes the value of a life.
@@ -68,7 +68,7 @@ pub(super) type LifeKey<A> = Key<Life<A>>;
 /// See the header.
 pub(super) struct Cell<A: Actor> {
     pub(super) core: Core,
-    pub(super) desk: Desk<A::Message, LifeKey<A>>,
+    pub(super) desk: ActorDesk<A::Message, LifeKey<A>>,
     life: Keyed<Life<A>>,
 }
 
@@ -97,7 +97,7 @@ impl<A: Actor> Cell<A> {
     fn new(life: Life<A>, state: u32, home: Handle, choices: &Choices, site: &'static Location<'static>) -> Arc<Self> {
         let (life, key) = Keyed::new(life);
         let core = Core::new(life.number(), home, choices, site);
-        let cell = Arc::new(Self { core, desk: Desk::new(state, choices.capacity, Some(key)), life });
+        let cell = Arc::new(Self { core, desk: ActorDesk::new(state, choices.capacity, Some(key)), life });
         quiescence::add_member(&cell);
         cell
     }
@@ -107,7 +107,7 @@ impl<A: Actor> Cell<A> {
         if let Some(domain) = self.core.domain() {
             domain.enter();
         }
-        let turn = Turn(Some(self.clone()));
+        let turn = ActorTurn(Some(self.clone()));
         // Refused: it is dropped, which ends the actor.
         drop(launch(self.core.home.shared(), move || turn.run(), self.core.site, behind));
     }
@@ -134,7 +134,7 @@ impl<A: Actor> Cell<A> {
 
     /// The last address was dropped.
     pub(super) fn look(self: &Arc<Self>) {
-        let next = self.desk.wake();
+        let next = self.desk.ensure_turn();
         self.then(next);
     }
 
@@ -434,9 +434,9 @@ impl<A: Actor> fmt::Debug for Cell<A> {
 }
 
 /// A turn that was launched. Dropped without having run, it ends the actor.
-struct Turn<A: Actor>(Option<Arc<Cell<A>>>);
+struct ActorTurn<A: Actor>(Option<Arc<Cell<A>>>);
 
-impl<A: Actor> Turn<A> {
+impl<A: Actor> ActorTurn<A> {
     #[inline(always)]
     fn run(mut self) {
         let cell = self.0.take();
@@ -448,7 +448,7 @@ impl<A: Actor> Turn<A> {
     }
 }
 
-impl<A: Actor> Drop for Turn<A> {
+impl<A: Actor> Drop for ActorTurn<A> {
     fn drop(&mut self) {
         if let Some(cell) = self.0.take() {
             cell.abandon();
@@ -464,7 +464,7 @@ struct Running<'a, A: Actor> {
     has_left: std::cell::Cell<bool>,
 }
 
-impl<A: Actor> Watch for Running<'_, A> {
+impl<A: Actor> WaitObserver for Running<'_, A> {
     fn parks(&self, how: &Wait) {
         let cell = self.cell;
         let is_killed = cell.desk.wait();

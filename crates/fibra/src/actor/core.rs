@@ -380,7 +380,7 @@ struct Refusing {
     interrupt: Interrupt,
 }
 
-impl watch::Watch for Refusing {
+impl watch::WaitObserver for Refusing {
     fn parks(&self, _: &Wait) {}
     fn is_back(&self) {}
     fn interrupt(&self) -> &Interrupt {

@@ -19,8 +19,8 @@
 
 use std::fmt;
 
-use super::mail::{Again, Hand, Lane, Left, Letter, Mail, NoPlace, Take};
-use super::places::Places;
+use super::mail::{Again, Hand, Lane, Left, Letter, MailboxContents, NoPlace, Take};
+use super::places::MailboxRoom;
 use super::state::{KILL, Seen, Word};
 use crate::prim::bug::seeded_bug;
 
@@ -54,13 +54,13 @@ pub(super) enum Pause {
 }
 
 /// See the header.
-pub(super) struct Desk<M, V> {
-    pub(super) places: Places<M, V>,
+pub(super) struct ActorDesk<M, V> {
+    pub(super) places: MailboxRoom<M, V>,
 }
 
-impl<M, V> Desk<M, V> {
+impl<M, V> ActorDesk<M, V> {
     pub(super) fn new(state: u32, capacity: usize, value: Option<V>) -> Self {
-        Self { places: Places::new(state, Mail::new(capacity, value)) }
+        Self { places: MailboxRoom::new(state, MailboxContents::new(capacity, value)) }
     }
 
     /// The state, without the lock.
@@ -70,7 +70,7 @@ impl<M, V> Desk<M, V> {
     }
 
     #[inline(always)]
-    fn with<R>(&self, f: impl FnOnce(Word<'_>, &mut Mail<M, V>) -> R) -> R {
+    fn with<R>(&self, f: impl FnOnce(Word<'_>, &mut MailboxContents<M, V>) -> R) -> R {
         self.places.room().with(|bits, mail| f(Word(bits), mail))
     }
 
@@ -81,7 +81,7 @@ impl<M, V> Desk<M, V> {
     pub(super) fn post(&self, letter: &mut Option<Letter<M>>) -> Result<Next, NoPlace> {
         self.with(|mut word, mail| {
             mail.append(letter)?;
-            Ok(Next::launch_if(word.wake()))
+            Ok(Next::launch_if(word.ensure_turn()))
         })
     }
 
@@ -89,7 +89,7 @@ impl<M, V> Desk<M, V> {
     pub(super) fn post_by(&self, letter: &mut Option<Letter<M>>, lane: Lane) -> Result<Next, NoPlace> {
         self.with(|mut word, mail| {
             mail.append_by(letter, lane)?;
-            Ok(Next::launch_if(word.wake()))
+            Ok(Next::launch_if(word.ensure_turn()))
         })
     }
 
@@ -97,7 +97,7 @@ impl<M, V> Desk<M, V> {
     pub(super) fn replace_oldest(&self, letter: Letter<M>) -> Result<(Option<Letter<M>>, Next), Letter<M>> {
         self.with(|mut word, mail| {
             let oldest = mail.replace_oldest(letter)?;
-            Ok((oldest, Next::launch_if(word.wake())))
+            Ok((oldest, Next::launch_if(word.ensure_turn())))
         })
     }
 
@@ -118,20 +118,20 @@ impl<M, V> Desk<M, V> {
         } else {
             self.with(|_, mail| mail.ask_stop(false));
         }
-        self.wake()
+        self.ensure_turn()
     }
 
     /// Asks KILL or NOW.
     pub(super) fn ask(&self, request: u32) -> Next {
         self.with(|mut word, _| {
             word.ask(request);
-            Next::launch_if(word.wake())
+            Next::launch_if(word.ensure_turn())
         })
     }
 
     /// There may be something to do beside messages.
-    pub(super) fn wake(&self) -> Next {
-        self.with(|mut word, _| Next::launch_if(word.wake()))
+    pub(super) fn ensure_turn(&self) -> Next {
+        self.with(|mut word, _| Next::launch_if(word.ensure_turn()))
     }
 
     // ---- turns --------------------------------------------------------------------------------------------------------------
@@ -210,7 +210,7 @@ impl<M, V> Desk<M, V> {
                 return (Pause::GoOn, None);
             }
             mail.value = value.take();
-            if has_work && word.wake() { (Pause::Launch, None) } else { (Pause::Idle, mail.unused()) }
+            if has_work && word.ensure_turn() { (Pause::Launch, None) } else { (Pause::Idle, mail.unused()) }
         });
         drop(unused);
         pause
@@ -298,7 +298,7 @@ impl<M, V> Desk<M, V> {
 
 /// What is to be done; and whether places have become free that senders wait for.
 #[inline(always)]
-fn take<M, V>(word: &Word<'_>, mail: &mut Mail<M, V>, hand: &mut Hand<M>, settles: &mut bool) -> Take {
+fn take<M, V>(word: &Word<'_>, mail: &mut MailboxContents<M, V>, hand: &mut Hand<M>, settles: &mut bool) -> Take {
     let requests = word.seen().requests();
     if requests != 0 && (mail.has_work() || !seeded_bug("actor_rests_over_requests")) {
         return if requests & KILL != 0 { Take::Kill } else { Take::Now };
@@ -309,8 +309,8 @@ fn take<M, V>(word: &Word<'_>, mail: &mut Mail<M, V>, hand: &mut Hand<M>, settle
     taken
 }
 
-impl<M, V> fmt::Debug for Desk<M, V> {
+impl<M, V> fmt::Debug for ActorDesk<M, V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Desk").field("state", &self.seen().state()).field("messages", &self.counts().0).finish()
+        f.debug_struct("ActorDesk").field("state", &self.seen().state()).field("messages", &self.counts().0).finish()
     }
 }

@@ -132,9 +132,9 @@ impl Error for CallError {}
 /// assert_eq!(Failure::msg("no money").to_string(), "no money");
 /// ```
 #[derive(Clone)]
-pub struct Failure(Arc<Kind>);
+pub struct Failure(Arc<FailureKind>);
 
-enum Kind {
+enum FailureKind {
     Error(Caught),
     Panic(String),
     Message(String),
@@ -153,7 +153,7 @@ impl Drop for Caught {
 impl Failure {
     /// A failure that only has a text.
     pub fn msg(text: impl fmt::Display) -> Self {
-        Self(Arc::new(Kind::Message(text.to_string())))
+        Self(Arc::new(FailureKind::Message(text.to_string())))
     }
 
     /// Of what a panic carried.
@@ -163,26 +163,26 @@ impl Failure {
             None => payload.downcast_ref::<String>().cloned().unwrap_or_else(|| "a panic without a text".to_owned()),
         };
         crate::prim::discard_payload(payload);
-        Self(Arc::new(Kind::Panic(text)))
+        Self(Arc::new(FailureKind::Panic(text)))
     }
 
     /// The text of the error, or of the panic.
     pub fn message(&self) -> String {
         match &*self.0 {
-            Kind::Error(error) => error.0.as_ref().map(ToString::to_string).unwrap_or_default(),
-            Kind::Panic(text) | Kind::Message(text) => text.clone(),
+            FailureKind::Error(error) => error.0.as_ref().map(ToString::to_string).unwrap_or_default(),
+            FailureKind::Panic(text) | FailureKind::Message(text) => text.clone(),
         }
     }
 
     /// Did the handler panic?
     pub fn is_panic(&self) -> bool {
-        matches!(&*self.0, Kind::Panic(_))
+        matches!(&*self.0, FailureKind::Panic(_))
     }
 
     /// The error, if it is one of this type.
     pub fn downcast_ref<E: Error + 'static>(&self) -> Option<&E> {
         match &*self.0 {
-            Kind::Error(error) => error.0.as_ref()?.downcast_ref::<E>(),
+            FailureKind::Error(error) => error.0.as_ref()?.downcast_ref::<E>(),
             _ => None,
         }
     }
@@ -190,15 +190,15 @@ impl Failure {
 
 impl<E: Error + Send + Sync + 'static> From<E> for Failure {
     fn from(error: E) -> Self {
-        Self(Arc::new(Kind::Error(Caught(Some(Box::new(error))))))
+        Self(Arc::new(FailureKind::Error(Caught(Some(Box::new(error))))))
     }
 }
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &*self.0 {
-            Kind::Panic(text) => write!(f, "panicked: {text}"),
-            Kind::Error(_) | Kind::Message(_) => f.write_str(&self.message()),
+            FailureKind::Panic(text) => write!(f, "panicked: {text}"),
+            FailureKind::Error(_) | FailureKind::Message(_) => f.write_str(&self.message()),
         }
     }
 }

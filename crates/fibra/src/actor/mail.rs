@@ -131,7 +131,7 @@ impl<M> Rare<M> {
 }
 
 /// See the header. `V` is what the actor leaves here between turns.
-pub(super) struct Mail<M, V> {
+pub(super) struct MailboxContents<M, V> {
     /// The oldest message. Most mailboxes never hold a second one, and so never have a buffer.
     first: Option<Letter<M>>,
     queue: Option<Queue<M>>,
@@ -156,7 +156,7 @@ pub(super) struct Unused<M> {
     _rare: Option<Box<Rare<M>>>,
 }
 
-impl<M, V> Mail<M, V> {
+impl<M, V> MailboxContents<M, V> {
     pub(super) fn new(capacity: usize, value: Option<V>) -> Self {
         let capacity = u32::try_from(capacity).unwrap_or(u32::MAX);
         Self {
@@ -490,7 +490,7 @@ mod tests {
     // A message that found the mailbox full is appended if there is a place by then, and evicts one only if there is none.
     #[test]
     fn the_oldest_is_dropped_only_from_a_full_mailbox() {
-        let mut mail = Mail::<u32, ()>::new(2, None);
+        let mut mail = MailboxContents::<u32, ()>::new(2, None);
         let mut replace = |number| match mail.replace_oldest(Letter::Message(number)) {
             Ok(oldest) => oldest.map(Letter::open),
             Err(_) => panic!("it is open"),
@@ -502,7 +502,7 @@ mod tests {
     // The first of those that wait is let go when half is free, or when as many messages as there are places have passed it.
     #[test]
     fn a_waiter_is_passed_a_bounded_number_of_times() {
-        let mut mail = Mail::<u32, ()>::new(4, None);
+        let mut mail = MailboxContents::<u32, ()>::new(4, None);
         for number in 0..4 {
             assert!(mail.append(&mut Some(Letter::Message(number))).is_ok());
         }

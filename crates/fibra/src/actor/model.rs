@@ -4,7 +4,7 @@
 use std::panic::Location;
 
 use super::baton::Baton;
-use super::desk::{Desk, Next, Pause};
+use super::desk::{ActorDesk, Next, Pause};
 use super::mail::{Hand, Lane, Letter, Take};
 use super::state::{ActorState, KILL, NEW_EMPTY, NEW_RUNNABLE};
 use crate::prim::atomic::{AtomicUsize, Ordering};
@@ -14,7 +14,7 @@ use crate::wait::reason::WaitReason;
 
 /// An actor whose messages are numbers, and what came of them.
 struct World {
-    desk: Desk<usize, ()>,
+    desk: ActorDesk<usize, ()>,
     /// The sum of what was handled, and of what was given back at the end.
     handled: AtomicUsize,
     refused: AtomicUsize,
@@ -29,7 +29,7 @@ impl World {
 
     fn with_capacity(state: u32, capacity: usize) -> Arc<Self> {
         let zero = || AtomicUsize::new(0);
-        let desk = Desk::new(state, capacity, Some(()));
+        let desk = ActorDesk::new(state, capacity, Some(()));
         Arc::new(Self { desk, handled: zero(), refused: zero(), turns: zero(), running: zero() })
     }
 

@@ -20,7 +20,7 @@ use std::panic::Location;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use super::mail::{Mail, NoPlace};
+use super::mail::{MailboxContents, NoPlace};
 use super::state::{ActorState, Word};
 use crate::prim::spin::WordLock;
 use crate::sync::gate::{Ask, Gate, GateTask, GateWait, Rules, Who};
@@ -37,11 +37,11 @@ const NEW: usize = 1;
 const CALLED: usize = 2;
 
 /// A mailbox under its lock, as the rules by which places are given.
-pub(super) struct Room<M, V>(WordLock<Mail<M, V>>);
+pub(super) struct Room<M, V>(WordLock<MailboxContents<M, V>>);
 
 impl<M, V> Room<M, V> {
     #[inline]
-    fn mail<R>(&self, f: impl FnOnce(&mut Mail<M, V>) -> R) -> R {
+    fn mail<R>(&self, f: impl FnOnce(&mut MailboxContents<M, V>) -> R) -> R {
         self.0.with(|_, mail| f(mail))
     }
 }
@@ -56,13 +56,13 @@ impl<M, V> Rules for Room<M, V> {
     fn enlist(&self, want: usize) -> usize {
         if want == CALLED {
             // It came too late, and is the first again.
-            self.mail(Mail::uncall);
+            self.mail(MailboxContents::uncall);
         }
         NEW
     }
 
     fn uncall(&self, _: usize) {
-        self.mail(Mail::uncall);
+        self.mail(MailboxContents::uncall);
     }
 
     fn grant(&self, want: usize) -> bool {
@@ -70,7 +70,7 @@ impl<M, V> Rules for Room<M, V> {
     }
 
     fn revoke(&self, _: usize) {
-        self.mail(Mail::unreserve);
+        self.mail(MailboxContents::unreserve);
     }
 
     fn is_grantable(&self, _: usize) -> bool {
@@ -98,16 +98,16 @@ impl<M, V> Rules for Room<M, V> {
 }
 
 /// See the header.
-pub(super) struct Places<M, V>(Gate<Room<M, V>>);
+pub(super) struct MailboxRoom<M, V>(Gate<Room<M, V>>);
 
-impl<M, V> Places<M, V> {
-    pub(super) fn new(state: u32, mail: Mail<M, V>) -> Self {
+impl<M, V> MailboxRoom<M, V> {
+    pub(super) fn new(state: u32, mail: MailboxContents<M, V>) -> Self {
         Self(Gate::new(Room(WordLock::new(state, mail))))
     }
 
     /// The mailbox with its lock, which is the state word.
     #[inline]
-    pub(super) fn room(&self) -> &WordLock<Mail<M, V>> {
+    pub(super) fn room(&self) -> &WordLock<MailboxContents<M, V>> {
         &self.0.rules().0
     }
 
@@ -155,20 +155,20 @@ impl<M, V> Places<M, V> {
         let mut owed = Vec::new();
         self.0.settle_owing(&mut owed);
         if !owed.is_empty() {
-            wake::call_soon(owed);
+            wake::call_wakers_soon(owed);
         }
     }
 
     /// Changes the mailbox, after which waiters may have to be refused.
-    pub(super) fn update<R>(&self, f: impl FnOnce(&mut Mail<M, V>) -> R) -> R {
+    pub(super) fn update<R>(&self, f: impl FnOnce(&mut MailboxContents<M, V>) -> R) -> R {
         self.0.update(|room| room.mail(f)).0
     }
 }
 
-/// See [`Places::take_async`]: true, it has a place; false, the mailbox is closed.
+/// See [`MailboxRoom::take_async`]: true, it has a place; false, the mailbox is closed.
 #[must_use = "futures do nothing unless polled"]
 pub(super) struct PlaceFuture<'a, M, V> {
-    places: &'a Places<M, V>,
+    places: &'a MailboxRoom<M, V>,
     task: GateTask,
 }
 

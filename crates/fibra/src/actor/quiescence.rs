@@ -32,7 +32,7 @@ use crate::task::{JoinHandle, current};
 use crate::time::sleep;
 use crate::wait::reason::WaitReason;
 use crate::wait::waitable::Wait;
-use crate::wait::watch::{Interrupt, Watch, watched};
+use crate::wait::watch::{Interrupt, WaitObserver, watched};
 
 /// The pause between two looks at handlers that were woken and have not come back yet.
 const PAUSE: Duration = Duration::from_micros(50);
@@ -249,7 +249,7 @@ impl Function {
     }
 }
 
-impl Watch for Function {
+impl WaitObserver for Function {
     fn parks(&self, how: &Wait) {
         let waiting_for = WaitingFor { reason: how.reason, site: how.site, detail: None };
         let leaves = !ends_from_outside(how);

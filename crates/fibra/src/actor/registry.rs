@@ -13,7 +13,7 @@ use crate::monitor::names::{self, Name, Names};
 use crate::prim::atomic::{AtomicUsize, Ordering};
 use crate::prim::sync::Mutex;
 
-struct Entry {
+struct NamedActor {
     id: ActorId,
     /// An `Addr<A>`.
     addr: Box<dyn Any + Send + Sync>,
@@ -24,7 +24,7 @@ fn entry(names: &Names, name: &str) -> Option<Arc<dyn Any + Send + Sync>> {
 }
 
 fn id_of(entry: &Arc<dyn Any + Send + Sync>) -> Option<ActorId> {
-    entry.downcast_ref::<Entry>().map(|entry| entry.id)
+    entry.downcast_ref::<NamedActor>().map(|entry| entry.id)
 }
 
 /// The name is another actor's, or the actor has ended.
@@ -70,7 +70,7 @@ impl std::error::Error for RegisterError {}
 /// If the name is another living actor's, or the actor has ended.
 pub fn register<A: Actor>(name: impl Into<String>, addr: &Addr<A>) -> Result<(), RegisterError> {
     let name = name.into();
-    let mine = Arc::new(Entry { id: addr.id(), addr: Box::new(addr.clone()) });
+    let mine = Arc::new(NamedActor { id: addr.id(), addr: Box::new(addr.clone()) });
     let taken = names::with(|names| match entry(names, &name).as_ref().and_then(id_of) {
         Some(other) => Some(other),
         None => {
@@ -95,7 +95,7 @@ pub fn register<A: Actor>(name: impl Into<String>, addr: &Addr<A>) -> Result<(),
 /// The actor of that name, if there is one and it is of this type.
 pub fn lookup<A: Actor>(name: &str) -> Option<Addr<A>> {
     let found = names::with(|names| entry(names, name))?;
-    found.downcast_ref::<Entry>()?.addr.downcast_ref::<Addr<A>>().cloned()
+    found.downcast_ref::<NamedActor>()?.addr.downcast_ref::<Addr<A>>().cloned()
 }
 
 /// Takes a name away. True: there was one.
@@ -144,10 +144,10 @@ pub(super) fn forget(gone: &[String], id: ActorId) {
 /// });
 /// ```
 pub struct Group<A: Actor> {
-    shared: Arc<Shared<A>>,
+    shared: Arc<GroupShared<A>>,
 }
 
-struct Shared<A: Actor> {
+struct GroupShared<A: Actor> {
     members: Mutex<Vec<(ActorId, WeakAddr<A>)>>,
     turn: AtomicUsize,
 }
@@ -155,7 +155,7 @@ struct Shared<A: Actor> {
 impl<A: Actor> Group<A> {
     /// A group without members.
     pub fn new() -> Self {
-        Self { shared: Arc::new(Shared { members: Mutex::new(Vec::new()), turn: AtomicUsize::new(0) }) }
+        Self { shared: Arc::new(GroupShared { members: Mutex::new(Vec::new()), turn: AtomicUsize::new(0) }) }
     }
 
     /// Makes an actor a member. A second time changes nothing.

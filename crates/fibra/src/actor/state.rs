@@ -160,7 +160,7 @@ impl Word<'_> {
     /// EMPTY to RUNNABLE. True: the caller launches the turn.
     #[inline]
     #[must_use]
-    pub(super) fn wake(&mut self) -> bool {
+    pub(super) fn ensure_turn(&mut self) -> bool {
         if seeded_bug("actor_wakes_twice") {
             // Says so also where a turn is launched already.
             let is_runnable = self.seen().state() == ActorState::Runnable;
@@ -254,12 +254,12 @@ mod tests {
     fn one_wake_wins() {
         let mut bits = NEW_RUNNABLE;
         let mut word = Word(&mut bits);
-        assert!(!word.wake(), "it is in the queue already");
+        assert!(!word.ensure_turn(), "it is in the queue already");
         assert!(word.begin() && !word.begin());
-        assert!(!word.wake(), "it runs");
+        assert!(!word.ensure_turn(), "it runs");
         assert!(word.rest());
         assert_eq!(word.seen().state(), ActorState::Empty);
-        assert!(word.wake() && !word.wake());
+        assert!(word.ensure_turn() && !word.ensure_turn());
         assert_eq!(word.seen().state(), ActorState::Runnable);
     }
 
@@ -273,7 +273,7 @@ mod tests {
         assert!(!word.rest(), "a kill stays");
         word.hold();
         assert_eq!((word.seen().state(), word.seen().requests()), (ActorState::Waiting, 0));
-        assert!(!word.wake(), "its supervisor decides");
+        assert!(!word.ensure_turn(), "its supervisor decides");
         word.ask(KILL);
         assert!(word.start() && !word.start());
         assert_eq!(word.seen().requests(), 0, "that met no life");

@@ -7,15 +7,15 @@
 //! strays.rs  threads of the process for calls that shutdown does not join
 //! ```
 //!
-//! Above: `task::blocking`, which waits for such a call, and `net`, `io`, `process`. Below: `sched`, whose `Shared` keeps the pool of a
-//! runtime without knowing its type.
+//! Above: `task::blocking`, which waits for such a call, and `net`, `io`, `process`. Below: `sched`, whose `RuntimeShared` keeps the pool
+//! of a runtime without knowing its type.
 
 pub(crate) mod pool;
 pub(crate) mod strays;
 
-use crate::sched::shared::Shared;
+use crate::sched::shared::RuntimeShared;
 
-impl Shared {
+impl RuntimeShared {
     /// The pool of this runtime.
     pub(crate) fn blocking(&self) -> &pool::BlockingPool {
         self.blocking.get_or_init(|| pool::BlockingPool::new(&self.config.name, self.config.max_blocking))

@@ -162,7 +162,7 @@ struct Sleeper {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct PoolState {
     queue: JobList,
     idle: Vec<Arc<Sleeper>>,
     /// Threads that exist or are being started: the number that the limit counts.
@@ -185,8 +185,8 @@ struct Roster {
 }
 
 #[derive(Debug)]
-struct Shared {
-    state: Mutex<State>,
+struct PoolShared {
+    state: Mutex<PoolState>,
     /// Notified when a thread leaves a closed pool.
     left: Condvar,
     roster: Mutex<Roster>,
@@ -200,7 +200,7 @@ struct Shared {
 }
 
 thread_local! {
-    /// The pool that this thread serves, if any, by the address of its `Shared`, and the thread's number there.
+    /// The pool that this thread serves, if any, by the address of its `PoolShared`, and the thread's number there.
     static SERVES: Cell<(usize, u64)> = const { Cell::new((0, 0)) };
     /// The approximate address at which the stack of such a thread begins.
     static STACK_BEGINS: Cell<usize> = const { Cell::new(0) };
@@ -209,7 +209,7 @@ thread_local! {
 /// The pool. Dropping it closes it and leaves its threads to end by themselves, after what was queued; see [`Self::shutdown`].
 #[derive(Debug)]
 pub(crate) struct BlockingPool {
-    shared: Arc<Shared>,
+    shared: Arc<PoolShared>,
 }
 
 impl BlockingPool {
@@ -221,8 +221,8 @@ impl BlockingPool {
     /// The same with another time for which idle threads stay, in nanoseconds.
     pub(crate) fn with_keep_alive(name: &str, max_threads: usize, keep_alive: u64) -> Self {
         Self {
-            shared: Arc::new(Shared {
-                state: Mutex::new(State::default()),
+            shared: Arc::new(PoolShared {
+                state: Mutex::new(PoolState::default()),
                 left: Condvar::new(),
                 roster: Mutex::new(Roster::default()),
                 name: name.to_owned(),
@@ -342,7 +342,7 @@ impl BlockingPool {
                 next = job.as_ref().next.get();
             }
         }
-        Shared::send_home(state);
+        PoolShared::send_home(state);
         UnstartedJobs(jobs)
     }
 
@@ -359,7 +359,7 @@ impl BlockingPool {
         }
         let (pool, own_number) = SERVES.get();
         let own = usize::from(pool == Arc::as_ptr(shared).addr());
-        Shared::send_home(shared.state.lock());
+        PoolShared::send_home(shared.state.lock());
         let mut state = shared.state.lock();
         while state.threads > own {
             let unfinished = state.running + state.queue.len - own;
@@ -421,7 +421,7 @@ impl BlockingPool {
         self.look(|state| state.peak)
     }
 
-    fn look(&self, what: impl FnOnce(&State) -> usize) -> usize {
+    fn look(&self, what: impl FnOnce(&PoolState) -> usize) -> usize {
         if self.shared.is_forked() { 0 } else { what(&self.shared.state.lock()) }
     }
 }
@@ -432,12 +432,12 @@ impl Drop for BlockingPool {
             // Leaks a reference: what belongs to the parent's threads is left alone.
             mem::forget(self.shared.clone());
         } else {
-            Shared::send_home(self.shared.state.lock());
+            PoolShared::send_home(self.shared.state.lock());
         }
     }
 }
 
-impl State {
+impl PoolState {
     /// Counts a thread that is about to be started, and numbers it.
     fn reserve_thread(&mut self) -> u64 {
         self.threads += 1;
@@ -478,13 +478,13 @@ impl State {
     }
 }
 
-impl Shared {
+impl PoolShared {
     fn is_forked(&self) -> bool {
         std::process::id() != self.process
     }
 
     /// The state of a pool that takes jobs.
-    fn open(&self) -> io::Result<MutexGuard<'_, State>> {
+    fn open(&self) -> io::Result<MutexGuard<'_, PoolState>> {
         if self.is_forked() {
             return Err(io::Error::other(
                 "fork: the threads of this runtime stayed in the parent process; build a new runtime in the child",
@@ -498,7 +498,7 @@ impl Shared {
     }
 
     /// Starts a thread under the lock, which counts as existing if it could be started.
-    fn start_counted(self: &Arc<Self>, state: &mut State) -> io::Result<()> {
+    fn start_counted(self: &Arc<Self>, state: &mut PoolState) -> io::Result<()> {
         let number = state.reserve_thread();
         if let Err(error) = self.start_thread(number, true) {
             state.threads -= 1;
@@ -528,7 +528,7 @@ impl Shared {
     }
 
     /// Closes the pool and wakes every idle thread, so that it leaves.
-    fn send_home(mut state: MutexGuard<'_, State>) {
+    fn send_home(mut state: MutexGuard<'_, PoolState>) {
         state.closed = true;
         let idle = mem::take(&mut state.idle);
         for sleeper in &idle {

@@ -9,7 +9,7 @@ use crate::fiber::frame::flag;
 use crate::sched::current;
 use crate::sched::members::scope::{NotStarted, PanicSlot, Reach, ScopeRecord};
 use crate::waiter::cancel_reason::CancelReason;
-use crate::waiter::node::Kind;
+use crate::waiter::node::WaiterKind;
 use crate::waiter::word;
 
 /// How often the failing child looks at an owner that is about to wait, before that counts as waiting, if the owner may
@@ -55,9 +55,9 @@ impl ScopeRecord {
                 // As in `cancel_one`.
                 body.get().flags.announce(flag::CANCEL_BODY);
                 let seen = body.get().word.look_after_flag();
-                let is_elsewhere = body.get().kind() == Kind::Fiber || current::worker().is_some();
+                let is_elsewhere = body.get().kind() == WaiterKind::Fiber || current::worker().is_some();
                 let most = if is_elsewhere { LOOKS } else { LOOKS_AT_ONESELF };
-                if seen.is(word::State::Parking) && !seen.is_claimed() && looks < most {
+                if seen.is(word::WaiterState::Parking) && !seen.is_claimed() && looks < most {
                     Verdict::LookAgain
                 } else if let Some(reason) = state.told_failure().filter(|_| seen.is_waiting()) {
                     // The failure is still there: a join before the owner began this wait would have taken it, and that
@@ -97,7 +97,7 @@ impl ScopeRecord {
 
 impl PanicSlot {
     /// The handle is gone, and did not take the failure.
-    pub(crate) fn nobody_joins(&self) {
+    pub(crate) fn unjoined(&self) {
         if self.is_there() {
             self.scope.child_failed(self.life, false);
         }
@@ -106,7 +106,7 @@ impl PanicSlot {
 
 impl NotStarted {
     /// The handle is gone.
-    pub(crate) fn nobody_joins(self) {
+    pub(crate) fn unjoined(self) {
         self.scope.child_failed(self.life, true);
     }
 }

@@ -9,7 +9,7 @@ use super::telling::Told;
 use crate::fiber::frame::flag;
 use crate::prim::spin::Locked;
 use crate::sched::here::Here;
-use crate::sched::members::scope::{Order, ScopeRecord, State};
+use crate::sched::members::scope::{Order, ScopeRecord, ScopeState};
 
 impl ScopeRecord {
     /// The time that a cancelled scope gives to shields is over: shields hold nothing off any more, for the body, the
@@ -25,7 +25,7 @@ impl ScopeRecord {
         told.tell();
     }
 
-    pub(super) fn end_grace_held(&'static self, held: Locked<'_, State>, told: &mut Told) {
+    pub(super) fn end_grace_held(&'static self, held: Locked<'_, ScopeState>, told: &mut Told) {
         self.inwards(held, |scope, state| {
             state.overdue = true;
             told.add(scope, state, Order::EndShields);
@@ -36,7 +36,7 @@ impl ScopeRecord {
         });
     }
 
-    /// A destructor of its body opens a scope during unwinding, or has closed it: see [`State::cleanups`].
+    /// A destructor of its body opens a scope during unwinding, or has closed it: see [`ScopeState::cleanups`].
     pub(crate) fn add_cleanup(&self, opens: bool) {
         self.state.with(|state| if opens { state.cleanups += 1 } else { state.cleanups -= 1 });
     }

@@ -6,10 +6,10 @@
 use super::telling::Told;
 use crate::fiber::frame::{Frame, FrameRef, flag};
 use crate::prim::atomic::Ordering;
-use crate::sched::enqueue::{Place, enqueue};
+use crate::sched::enqueue::{QueueEnd, enqueue};
 use crate::sched::flight;
 use crate::sched::members::scope::Order;
-use crate::sched::shared::{Command, RootRef, Shared};
+use crate::sched::shared::{Command, RootRef, RuntimeShared};
 use crate::sched::worker::Worker;
 use crate::wait::watch::Interrupt;
 use crate::waiter::cancel_reason::{CancelReason, ReasonKind};
@@ -38,14 +38,14 @@ pub(crate) fn cancel_waiting(fiber: &Interrupt, reason: &CancelReason, is_meant:
 }
 
 /// Cancels the daemons of `root`, or of all roots: those that have started now, the others when they start.
-pub(crate) fn cancel_daemons(shared: &Shared, root: Option<RootRef>, reason: ReasonKind) {
+pub(crate) fn cancel_daemons(shared: &RuntimeShared, root: Option<RootRef>, reason: ReasonKind) {
     root.unwrap_or(shared.daemons).cancel_daemons(reason);
     cancel_started(shared, root, true, reason);
 }
 
 /// Cancels everything started in `root` (or everywhere), eagerly. A fiber that has not started sees the root's flag
 /// when it starts.
-pub(crate) fn cancel_started(shared: &Shared, root: Option<RootRef>, daemons_only: bool, reason: ReasonKind) {
+pub(crate) fn cancel_started(shared: &RuntimeShared, root: Option<RootRef>, daemons_only: bool, reason: ReasonKind) {
     // The life goes along with the root: no thread waits until the workers have read the order, and by then the root's
     // record may serve another run.
     let life = root.map(|root| (root, root.life()));
@@ -68,7 +68,7 @@ pub(super) fn cancel_started_here(worker: &Worker, root: Option<RootRef>, daemon
 
 /// Cancels the fiber with this number, if it has started; see [`JoinHandle::cancel`](crate::JoinHandle::cancel). For a caller that has no
 /// handle, and so nothing that keeps the frame: the worker on which the fiber lives looks for it, between two fibers.
-pub(crate) fn cancel_numbered(shared: &Shared, id: u64) {
+pub(crate) fn cancel_numbered(shared: &RuntimeShared, id: u64) {
     shared.post_all(Command::CancelFiber(id));
     // As in `cancel_started`.
     let mut told = Told::default();
@@ -87,7 +87,7 @@ pub(super) fn cancel_numbered_here(worker: &Worker, id: u64) {
 /// Cancels those of the worker's started fibers that are meant.
 fn cancel_here(worker: &Worker, reason: ReasonKind, is_meant: impl Fn(&Frame) -> bool) {
     let (mut told, order) = (Told::default(), Order::Cancel(reason.without_words()));
-    let mut at = worker.started.get();
+    let mut at = worker.residents.started.get();
     // SAFETY: frames live for ever; the list is this worker's and does not change while we walk it (cancelling only enqueues).
     while let Some(frame) = unsafe { at.as_ref() } {
         at = frame.next_started.get();
@@ -136,5 +136,5 @@ pub(crate) fn end_shields_of(frame: FrameRef) {
 }
 
 fn enqueue_woken(fiber: WaiterRef) {
-    enqueue(Frame::from_waiter(fiber), Place::Tail);
+    enqueue(Frame::from_waiter(fiber), QueueEnd::Tail);
 }

@@ -11,12 +11,12 @@ use super::request;
 use super::telling::Told;
 use crate::fiber::frame::flag;
 use crate::prim::spin::Locked;
-use crate::sched::enqueue::Place;
-use crate::sched::members::scope::{InLife, Listener, Order, Reach, ScopeRecord, ScopeRef, State};
-use crate::sched::wake;
+use crate::sched::complete::complete_wait;
+use crate::sched::enqueue::QueueEnd;
+use crate::sched::members::scope::{InLife, Listener, Order, Reach, ScopeRecord, ScopeRef, ScopeState};
 use crate::waiter::cancel_reason::CancelReason;
 use crate::waiter::node::{Node, WaitList, WaiterRef};
-use crate::waiter::word::{Arm, Ticket};
+use crate::waiter::word::{CompletedBy, Ticket};
 
 /// Cancels these scopes, each if it is still in this life.
 pub(crate) fn cancel_all(scopes: &[InLife], reason: &CancelReason) {
@@ -44,7 +44,7 @@ impl ScopeRecord {
 
     pub(super) fn cancel_held(
         &'static self,
-        held: Locked<'_, State>,
+        held: Locked<'_, ScopeState>,
         reason: &CancelReason,
         reach: Reach,
         told: &mut Told,
@@ -55,7 +55,7 @@ impl ScopeRecord {
     /// Cancels one, and says which scope inside comes next.
     fn cancel_one(
         &'static self,
-        state: &mut State,
+        state: &mut ScopeState,
         reason: &CancelReason,
         reach: Reach,
         told: &mut Told,
@@ -85,8 +85,8 @@ impl ScopeRecord {
     /// Goes from a scope inwards, as far as `visit` says. Each lock is taken before the last is given back, so none is closed meanwhile.
     pub(super) fn inwards(
         &'static self,
-        mut held: Locked<'_, State>,
-        mut visit: impl FnMut(ScopeRef, &mut State) -> Option<ScopeRef>,
+        mut held: Locked<'_, ScopeState>,
+        mut visit: impl FnMut(ScopeRef, &mut ScopeState) -> Option<ScopeRef>,
     ) {
         let mut scope = self;
         while let Some(inner) = held.with(|state| visit(scope, state)) {
@@ -140,7 +140,7 @@ impl ScopeRecord {
         told.tell();
     }
 
-    pub(super) fn drain_held(&'static self, held: Locked<'_, State>, told: &mut Told) {
+    pub(super) fn drain_held(&'static self, held: Locked<'_, ScopeState>, told: &mut Told) {
         self.inwards(held, |scope, state| {
             if std::mem::replace(&mut state.draining, true) {
                 return None;
@@ -149,7 +149,7 @@ impl ScopeRecord {
             if let Some(list) = &state.watchers.0 {
                 // SAFETY: under the lock of the list.
                 while let Some((waiter, ticket, arm)) = unsafe { list.pop_front() } {
-                    let waker = wake::complete(waiter, ticket, arm, Place::Tail);
+                    let waker = complete_wait(waiter, ticket, arm, QueueEnd::Tail);
                     debug_assert!(waker.is_none(), "futures do not watch scopes");
                 }
             }
@@ -163,7 +163,7 @@ impl ScopeRecord {
 
     /// Links the node of a waiter for the scope to be drained. False: it is drained. In another life of the record it
     /// never will be.
-    pub(crate) fn watch(&self, life: u32, node: &Node, waiter: WaiterRef, ticket: Ticket, arm: Arm) -> bool {
+    pub(crate) fn watch(&self, life: u32, node: &Node, waiter: WaiterRef, ticket: Ticket, arm: CompletedBy) -> bool {
         self.state.with(|state| {
             if self.life() != life || state.body.is_none() {
                 return true;

@@ -15,8 +15,8 @@ use crate::fiber::top::CancelState;
 use crate::prim::atomic::Ordering;
 use crate::prim::policy;
 use crate::sched::current;
-use crate::sched::members::scope::{Listener, NEVER, Order, Reach, ScopeRecord, ScopeRef, State};
-use crate::sched::shared::{Command, Shared};
+use crate::sched::members::scope::{Listener, NEVER, Order, Reach, ScopeRecord, ScopeRef, ScopeState};
+use crate::sched::shared::{Command, RuntimeShared};
 use crate::sched::timers::timing::ScopeTimer;
 use crate::sched::worker::Worker;
 use crate::waiter::cancel_reason::{CancelReason, ReasonKind};
@@ -54,15 +54,15 @@ impl Order<ReasonKind> {
 #[derive(Default)]
 #[must_use = "no child is told before `tell`"]
 pub(super) struct Told {
-    scopes: VecDeque<Entry>,
+    scopes: VecDeque<PendingScope>,
     listeners: VecDeque<(Arc<dyn Listener>, CancelReason)>,
 }
 
 /// A scope whose children have to be told, and what was read from it under its lock.
-struct Entry {
+struct PendingScope {
     scope: ScopeRef,
     life: u32,
-    shared: NonNull<Shared>,
+    shared: NonNull<RuntimeShared>,
     home: u32,
     grace: u64,
     limited: bool,
@@ -71,7 +71,7 @@ struct Entry {
 
 impl Told {
     /// Under the lock of the scope.
-    pub(super) fn add(&mut self, scope: ScopeRef, state: &State, order: Order) {
+    pub(super) fn add(&mut self, scope: ScopeRef, state: &ScopeState, order: Order) {
         // SAFETY: the lock is held, so the scope stays open.
         let shared = unsafe { scope.shared() };
         shared.visitors.enter();
@@ -80,7 +80,7 @@ impl Told {
         {
             self.listeners.push_back((listener.clone(), reason.clone()));
         }
-        self.scopes.push_back(Entry {
+        self.scopes.push_back(PendingScope {
             scope,
             life: scope.life(),
             shared: NonNull::from(shared),
@@ -184,7 +184,7 @@ impl ScopeRecord {
     /// On any thread, after the scope was marked: cancels the children that have started. The scope may be over by now,
     /// and its record may serve another scope: only atomic fields are read from it, and nothing is done to a child
     /// before `life` is compared.
-    fn cancel_children(&'static self, entry: &Entry, shared: &Shared, told: &mut Told) {
+    fn cancel_children(&'static self, entry: &PendingScope, shared: &RuntimeShared, told: &mut Told) {
         let (life, order) = (entry.life, &entry.order);
         // Second half of the handshake with `list_on`; `Root::cancel` was the first.
         let holders = self.holders.look();

@@ -21,7 +21,7 @@ use crate::sched::current;
 use crate::wait::park::{self, Wait, Waitable};
 use crate::wait::reason::WaitReason;
 use crate::wait::waitable::{Published, linked_or};
-use crate::wait::wake::{self, Place};
+use crate::wait::wake::{self, QueueEnd};
 #[cfg(not(any(loom, shuttle)))]
 use crate::waiter::answer::{ANSWERS, AnswerCache};
 use crate::waiter::answer::{AnswerRecord, Question};
@@ -128,7 +128,7 @@ impl<T> Answerer<T> {
             && let Some(claimed) = Claimed::of(waiter, ticket, ARM_FIRST)
         {
             // The partner of the running fiber runs next, as in a rendezvous. It is a fiber or a thread, so there is no waker.
-            let none = wake::go(claimed, Place::Next);
+            let none = wake::make_runnable(claimed, QueueEnd::Next);
             debug_assert!(none.is_none(), "no future waits here");
         }
         Ok(())
@@ -154,7 +154,7 @@ impl<T> fmt::Debug for Answerer<T> {
 #[cfg(not(any(loom, shuttle)))]
 fn take_record() -> &'static AnswerRecord {
     match current::worker() {
-        Some(worker) => worker.answers.with(AnswerCache::take),
+        Some(worker) => worker.caches.answers.with(AnswerCache::take),
         None => ANSWERS.take(),
     }
 }
@@ -163,7 +163,7 @@ fn take_record() -> &'static AnswerRecord {
 #[cfg(not(any(loom, shuttle)))]
 fn give_record(record: &'static AnswerRecord) {
     match current::worker() {
-        Some(worker) => worker.answers.with(|answers| answers.give(record)),
+        Some(worker) => worker.caches.answers.with(|answers| answers.give(record)),
         None => ANSWERS.give(record),
     }
 }

@@ -7,7 +7,7 @@
 use std::task::Waker;
 
 use super::chan::{Chan, Locked};
-use super::op::Op;
+use super::op::ChanOpKind;
 use super::spot::Spot;
 use super::state::Try;
 use crate::waiter::node::{Node, Outcome, WaiterRef};
@@ -24,19 +24,19 @@ pub(crate) trait AnyChan {
     ///
     /// # Safety
     /// `slot` is what the operation needs: room for a value, or a value, of the channel's type.
-    unsafe fn try_now(&self, op: Op, slot: *mut ()) -> Outcome;
+    unsafe fn try_now(&self, op: ChanOpKind, slot: *mut ()) -> Outcome;
 
     /// The last try of a caller that does not wait: waiters of the other side that it could not serve learn of it.
     ///
     /// # Safety
     /// As [`try_now`](Self::try_now).
-    unsafe fn try_last(&self, op: Op, slot: *mut ()) -> Outcome;
+    unsafe fn try_last(&self, op: ChanOpKind, slot: *mut ()) -> Outcome;
 
     /// One try under the lock that `lock_it` took.
     ///
     /// # Safety
     /// As [`try_now`](Self::try_now), and the lock is held.
-    unsafe fn try_held(&self, op: Op, slot: *mut (), me: WaiterRef) -> Try;
+    unsafe fn try_held(&self, op: ChanOpKind, slot: *mut (), me: WaiterRef) -> Try;
 
     /// Links a prepared node to send or to receive, and unlocks, in the simple cases that `hot` handles. False: it is not such a case, and
     /// nothing was done.
@@ -49,13 +49,13 @@ pub(crate) trait AnyChan {
     ///
     /// # Safety
     /// The lock is held; the node is linked nowhere and stays where it is until it is unlinked.
-    unsafe fn link_held(&self, op: Op, node: &Node, spot: Spot);
+    unsafe fn link_held(&self, op: ChanOpKind, node: &Node, spot: Spot);
 
     /// Takes a node out again that was linked under this very lock.
     ///
     /// # Safety
     /// The lock is held.
-    unsafe fn unlink_held(&self, op: Op, node: &Node);
+    unsafe fn unlink_held(&self, op: ChanOpKind, node: &Node);
 
     /// Ends `lock_it`, where no user code may run: returns the wakers to be called when none of the locks is held any more.
     ///
@@ -64,7 +64,7 @@ pub(crate) trait AnyChan {
     unsafe fn unlock_held(&self) -> Vec<Waker>;
 
     /// Takes a node out of its list, if it is there.
-    fn unlink(&self, op: Op, node: &Node);
+    fn unlink(&self, op: ChanOpKind, node: &Node);
 
     /// Puts a received value back to where it came from, as the next one.
     ///
@@ -91,12 +91,12 @@ impl<T> AnyChan for Chan<T> {
     }
 
     #[inline]
-    unsafe fn try_now(&self, op: Op, slot: *mut ()) -> Outcome {
+    unsafe fn try_now(&self, op: ChanOpKind, slot: *mut ()) -> Outcome {
         match op {
             // SAFETY: passed on.
-            Op::Recv => return unsafe { self.try_take(slot.cast()) },
+            ChanOpKind::Recv => return unsafe { self.try_take(slot.cast()) },
             // SAFETY: passed on.
-            Op::Send => return unsafe { self.try_offer(slot.cast()) },
+            ChanOpKind::Send => return unsafe { self.try_offer(slot.cast()) },
             _ => {}
         }
         let mut locked = self.lock();
@@ -106,7 +106,7 @@ impl<T> AnyChan for Chan<T> {
         outcome
     }
 
-    unsafe fn try_last(&self, op: Op, slot: *mut ()) -> Outcome {
+    unsafe fn try_last(&self, op: ChanOpKind, slot: *mut ()) -> Outcome {
         let mut locked = self.lock();
         // SAFETY: passed on.
         let (outcome, peer) = unsafe { locked.state().last_attempt(op, slot) };
@@ -115,7 +115,7 @@ impl<T> AnyChan for Chan<T> {
     }
 
     #[inline]
-    unsafe fn try_held(&self, op: Op, slot: *mut (), me: WaiterRef) -> Try {
+    unsafe fn try_held(&self, op: ChanOpKind, slot: *mut (), me: WaiterRef) -> Try {
         // SAFETY: the lock is held by the caller; the guard is forgotten, so it stays so.
         let mut locked = std::mem::ManuallyDrop::new(unsafe { self.held() });
         // SAFETY: passed on.
@@ -129,14 +129,14 @@ impl<T> AnyChan for Chan<T> {
     }
 
     #[inline]
-    unsafe fn link_held(&self, op: Op, node: &Node, spot: Spot) {
+    unsafe fn link_held(&self, op: ChanOpKind, node: &Node, spot: Spot) {
         // SAFETY: as in `try_held`.
         let mut locked = std::mem::ManuallyDrop::new(unsafe { self.held() });
         // SAFETY: passed on.
         unsafe { locked.state().link(op, node, spot) };
     }
 
-    unsafe fn unlink_held(&self, op: Op, node: &Node) {
+    unsafe fn unlink_held(&self, op: ChanOpKind, node: &Node) {
         // SAFETY: as in `try_held`.
         let mut locked = std::mem::ManuallyDrop::new(unsafe { self.held() });
         // SAFETY: linked in this list, if at all.
@@ -150,7 +150,7 @@ impl<T> AnyChan for Chan<T> {
         locked.unlock_owing()
     }
 
-    fn unlink(&self, op: Op, node: &Node) {
+    fn unlink(&self, op: ChanOpKind, node: &Node) {
         Chan::unlink(self, op.list(), node, false);
     }
 

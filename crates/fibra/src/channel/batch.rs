@@ -13,7 +13,7 @@
 use std::collections::VecDeque;
 use std::mem;
 
-use super::op::Op;
+use super::op::ChanOpKind;
 use super::receiver::Receiver;
 use super::state::Overflow;
 use crate::prim::bug::seeded_bug;
@@ -56,7 +56,7 @@ impl<T> Receiver<T> {
     /// Gives the places of an empty batch back and takes the next values. False: there is none right now, or another receiver is there.
     #[inline]
     pub(crate) fn refill(&self, batch: &mut Batch<T>) -> bool {
-        (batch.places != 0 || Op::Recv.may_be_ready(self.chan().hint_word())) && self.refill_locked(batch)
+        (batch.places != 0 || ChanOpKind::Recv.may_be_ready(self.chan().hint_word())) && self.refill_locked(batch)
     }
 
     #[inline(never)]

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::error::SendError;
-use super::news::{How, News, NewsWait};
+use super::news::{How, News, NewsWait, closed_forms};
 use super::oneshot::GoneArm;
 use crate::prim::atomic::{AtomicU64, AtomicUsize, Ordering};
 use crate::select::case::Case;
@@ -26,14 +26,14 @@ use crate::wait::park;
 use crate::wait::reason::WaitReason;
 
 /// A place for one message of the last ones: number n is in place n modulo their count.
-struct Place<T> {
+struct MessageSlot<T> {
     message: Option<T>,
     /// One more than the number of the message; 0: there was none yet.
     after: u64,
 }
 
-struct Shared<T> {
-    places: Box<[RwLock<Place<T>>]>,
+struct BroadcastShared<T> {
+    places: Box<[RwLock<MessageSlot<T>>]>,
     /// The number of the next message, held while one is sent.
     next: Mutex<u64>,
     /// The messages; over when the last sender is gone.
@@ -44,9 +44,9 @@ struct Shared<T> {
     receivers: AtomicUsize,
 }
 
-impl<T> Shared<T> {
+impl<T> BroadcastShared<T> {
     #[inline]
-    fn place(&self, number: u64) -> &RwLock<Place<T>> {
+    fn place(&self, number: u64) -> &RwLock<MessageSlot<T>> {
         &self.places[(number % self.places.len() as u64) as usize]
     }
 
@@ -82,8 +82,8 @@ impl<T> Shared<T> {
 /// assert_eq!(rx.recv(), Err(BroadcastError::Closed));
 /// ```
 pub fn broadcast<T: Clone>(capacity: usize) -> (BroadcastSender<T>, BroadcastReceiver<T>) {
-    let shared = Arc::new(Shared {
-        places: (0..capacity.max(1)).map(|_| RwLock::new(Place { message: None, after: 0 })).collect(),
+    let shared = Arc::new(BroadcastShared {
+        places: (0..capacity.max(1)).map(|_| RwLock::new(MessageSlot { message: None, after: 0 })).collect(),
         next: Mutex::new(0),
         sent: News::new(),
         gone: News::new(),
@@ -157,7 +157,7 @@ errors! {
 
 /// The sending end of a [`broadcast`] channel.
 pub struct BroadcastSender<T> {
-    shared: Arc<Shared<T>>,
+    shared: Arc<BroadcastShared<T>>,
 }
 
 impl<T: Clone> BroadcastSender<T> {
@@ -212,24 +212,6 @@ impl<T: Clone> BroadcastSender<T> {
         self.receiver_count() == 0
     }
 
-    /// Waits until there is no receiver.
-    #[track_caller]
-    pub fn closed(&self) {
-        self.closed_at(None, Location::caller());
-    }
-
-    /// Waits until there is no receiver, for at most `timeout`. True if there is none.
-    #[track_caller]
-    pub fn closed_timeout(&self, timeout: Duration) -> bool {
-        self.closed_deadline(Instant::after(timeout))
-    }
-
-    /// Waits until there is no receiver, until `deadline` at most. True if there is none.
-    #[track_caller]
-    pub fn closed_deadline(&self, deadline: impl Into<Instant>) -> bool {
-        self.closed_at(Some(deadline.into().as_nanos()), Location::caller())
-    }
-
     fn closed_at(&self, deadline: Option<u64>, site: &'static Location<'static>) -> bool {
         park::entry();
         loop {
@@ -263,6 +245,16 @@ impl<T: Clone> BroadcastSender<T> {
     }
 }
 
+closed_forms! {
+    BroadcastSender of Clone,
+    /// Waits until there is no receiver.
+    closed,
+    /// Waits until there is no receiver, for at most `timeout`. True if there is none.
+    closed_timeout,
+    /// Waits until there is no receiver, until `deadline` at most. True if there is none.
+    closed_deadline
+}
+
 impl<T> Clone for BroadcastSender<T> {
     fn clone(&self) -> Self {
         // Relaxed: the caller has a handle; nothing is published by it.
@@ -282,7 +274,7 @@ impl<T> Drop for BroadcastSender<T> {
 
 /// The receiving end of a [`broadcast`] channel, with its own position.
 pub struct BroadcastReceiver<T> {
-    shared: Arc<Shared<T>>,
+    shared: Arc<BroadcastShared<T>>,
     position: AtomicU64,
 }
 

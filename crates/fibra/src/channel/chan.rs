@@ -14,7 +14,7 @@ use std::task::Waker;
 use super::order;
 use super::reason::{CloseReason, Side};
 use super::ring::Ring;
-use super::state::{Aftermath, Closing, Overflow, Peer, State, hint};
+use super::state::{Aftermath, ChanState, Closing, Overflow, Peer, hint};
 use super::timed::Timed;
 use crate::cancel::is_unwinding;
 #[cfg(not(any(loom, shuttle)))]
@@ -41,7 +41,7 @@ pub(crate) struct Chan<T> {
     pub(super) hints: AtomicU8,
     /// Unique, ascending: the lock order.
     id: u64,
-    pub(super) state: UnsafeCell<State<T>>,
+    pub(super) state: UnsafeCell<ChanState<T>>,
     /// Handles per side.
     senders: AtomicUsize,
     receivers: AtomicUsize,
@@ -93,7 +93,7 @@ impl<T> Chan<T> {
         let always = if plan.timed.is_some() { hint::RECV } else { 0 }
             | if plan.overflow == Overflow::Block { 0 } else { hint::SEND };
         let is_timed = plan.timed.is_some();
-        let mut state = State {
+        let mut state = ChanState {
             buffer: if eager { Ring::with_capacity(capacity) } else { Ring::new() },
             receivers: WaitList::new(),
             senders: WaitList::new(),
@@ -330,7 +330,7 @@ impl<T> Chan<T> {
         }
     }
 
-    /// [`try_take`](Self::try_take) for a receiver that does not wait, after it said "not now": see [`State::invite`].
+    /// [`try_take`](Self::try_take) for a receiver that does not wait, after it said "not now": see [`ChanState::invite`].
     ///
     /// # Safety
     /// As there.
@@ -344,7 +344,7 @@ impl<T> Chan<T> {
         tried
     }
 
-    /// [`try_offer`](Self::try_offer) for a sender that does not wait, after it said "not now": see [`State::offer_or_leave`].
+    /// [`try_offer`](Self::try_offer) for a sender that does not wait, after it said "not now": see [`ChanState::offer_or_leave`].
     ///
     /// # Safety
     /// As there.
@@ -371,7 +371,7 @@ impl<T> Chan<T> {
     }
 
     /// Takes the node of a wait that is over out of its list.
-    pub(crate) fn unlink(&self, list: fn(&State<T>) -> &WaitList, node: &Node, passes_on: bool) {
+    pub(crate) fn unlink(&self, list: fn(&ChanState<T>) -> &WaitList, node: &Node, passes_on: bool) {
         let mut locked = self.lock();
         let state = locked.state();
         // SAFETY: under the lock; the node was linked in this list, if it is.
@@ -384,7 +384,7 @@ impl<T> Chan<T> {
 
     // ---- Closing, and the end -------------------------------------------------------------------------------------------
 
-    /// See [`State::close`].
+    /// See [`ChanState::close`].
     pub(super) fn close(&self, by: Side, reason: &CloseReason, now: bool) -> bool {
         let mut locked = self.lock();
         let first = locked.state().close(by, reason, now);
@@ -497,7 +497,7 @@ pub(crate) struct Locked<'a, T> {
 
 impl<T> Locked<'_, T> {
     #[inline(always)]
-    pub(crate) fn state(&mut self) -> &mut State<T> {
+    pub(crate) fn state(&mut self) -> &mut ChanState<T> {
         // SAFETY: the lock is held for as long as `self` lives, so this is the only access; the reference borrows from `self`.
         self.chan.state.with_mut(|state| unsafe { &mut *state })
     }
@@ -517,8 +517,8 @@ impl<T> Locked<'_, T> {
             return self.unlock_and_see_to(peer);
         }
         drop(self);
-        if let Some(waker) = peer.and_then(Peer::go) {
-            wake::call(waker);
+        if let Some(waker) = peer.and_then(Peer::make_runnable) {
+            wake::call_waker(waker);
         }
     }
 
@@ -529,17 +529,17 @@ impl<T> Locked<'_, T> {
         let aftermath = self.state().aftermath.take();
         drop(self);
         // Before the user code below, which may suspend or end the peer's future.
-        let waker = peer.and_then(Peer::go);
+        let waker = peer.and_then(Peer::make_runnable);
         if let Some(aftermath) = aftermath {
             chan.see_to(*aftermath);
         }
         if let Some(waker) = waker {
-            wake::call(waker);
+            wake::call_waker(waker);
         }
     }
 
-    /// Unlocks where no user code may run, and returns the wakers that are to be called: by [`wake::call_soon`], when no lock is held.
-    /// (What an overflow policy drops is dropped before the caller parks.)
+    /// Unlocks where no user code may run, and returns the wakers that are to be called: by [`wake::call_wakers_soon`], when no lock is
+    /// held. (What an overflow policy drops is dropped before the caller parks.)
     #[inline(always)]
     pub(crate) fn unlock_owing(mut self) -> Vec<Waker> {
         let Some(aftermath) = self.state().aftermath.take() else { return Vec::new() };
@@ -564,7 +564,7 @@ impl<T> Chan<T> {
     #[cold]
     #[inline(never)]
     fn see_to(&self, aftermath: Aftermath<T>) {
-        wake::call_all(aftermath.wakers);
+        wake::call_wakers(aftermath.wakers);
         // A panic of these stays here, reported by the hook: the operation is done, and a select must be able to say so. (Its value
         // has moved out of a variable that the caller has yet to forget.)
         for value in aftermath.evicted {

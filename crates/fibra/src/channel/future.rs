@@ -16,7 +16,7 @@ use std::task::{Context, Poll};
 
 use super::chan::Chan;
 use super::error::{RecvError, SendError};
-use super::op::Op;
+use super::op::ChanOpKind;
 use super::reason::{CloseReason, Side};
 use super::receiver::Receiver;
 use super::sender::{Permit, Sender};
@@ -31,7 +31,7 @@ use crate::waiter::node::Outcome;
 
 /// An operation that needs no slot. (It also takes back a wait that had a slot: the nodes of both are in the same list.)
 fn without_slot<T, A: Asks>(chan: &Chan<T>, asks: A) -> ChanOp<'_, Chan<T>, A> {
-    assert!(!matches!(asks.op(), Op::Recv | Op::Send), "these need one");
+    assert!(!matches!(asks.op(), ChanOpKind::Recv | ChanOpKind::Send), "these need one");
     // SAFETY: the others need none.
     unsafe { ChanOp::new(chan, asks, ptr::null_mut()) }
 }
@@ -74,7 +74,7 @@ impl<'a, T> RecvFuture<'a, T> {
     /// Ends the wait of the last poll. True: it was notified.
     fn withdraw(&mut self, passes_on: bool) -> bool {
         let chan = self.receiver.chan();
-        let notified = self.wait.withdraw(&without_slot(chan, Op::Recv.asked())) != Outcome::Pending;
+        let notified = self.wait.withdraw(&without_slot(chan, ChanOpKind::Recv.asked())) != Outcome::Pending;
         if notified && passes_on && !seeded_bug("channel_call_not_passed_on") {
             settle(chan);
         }
@@ -104,7 +104,7 @@ impl<T> Future for RecvFuture<'_, T> {
                 Alarm::set(&mut this.alarm, due, cx.waker());
             }
             let mut slot = MaybeUninit::<T>::uninit();
-            let asks = Called(Op::Recv, if first { Spot::Front } else { Spot::Back });
+            let asks = Called(ChanOpKind::Recv, if first { Spot::Front } else { Spot::Back });
             // SAFETY: the slot is ours, and empty; only this very call fills it.
             let operation = unsafe { ChanOp::new(chan, asks, slot.as_mut_ptr().cast()) };
             match this.wait.publish(cx.waker(), &operation) {
@@ -197,7 +197,7 @@ impl<'a, T> SendFuture<'a, T> {
 
     /// Ends the wait of the last poll and returns its outcome.
     fn withdraw(&mut self) -> Outcome {
-        let ended = self.wait.withdraw(&without_slot(self.sender.chan(), Op::Send.asked()));
+        let ended = self.wait.withdraw(&without_slot(self.sender.chan(), ChanOpKind::Send.asked()));
         if ended == Outcome::Done {
             self.value.forget();
         }
@@ -238,7 +238,7 @@ impl<T> Future for SendFuture<'_, T> {
             }
             let value = this.value.boxed();
             // SAFETY: the value is ours, and the channel's if DONE; it lies in a box that is not freed before the wait is over.
-            let operation = unsafe { ChanOp::new(chan, Op::Send, value.cast()) };
+            let operation = unsafe { ChanOp::new(chan, ChanOpKind::Send, value.cast()) };
             ended = match this.wait.publish(cx.waker(), &operation) {
                 Outcome::Pending => return Poll::Pending,
                 Outcome::Retry => this.withdraw(),
@@ -288,7 +288,7 @@ impl<'a, T> ReserveFuture<'a, T> {
     /// Ends the wait of the last poll. True: it was invited.
     fn withdraw(&mut self, passes_on: bool) -> bool {
         let chan = self.sender.chan();
-        let ended = self.wait.withdraw(&without_slot(chan, Op::Reserve));
+        let ended = self.wait.withdraw(&without_slot(chan, ChanOpKind::Reserve));
         if ended != Outcome::Pending && passes_on {
             settle(chan);
         }
@@ -310,7 +310,7 @@ impl<'a, T> Future for ReserveFuture<'a, T> {
         }
         let mut invited = this.withdraw(false);
         loop {
-            let op = if invited { Op::ReserveInvited } else { Op::Reserve };
+            let op = if invited { ChanOpKind::ReserveInvited } else { ChanOpKind::Reserve };
             match this.wait.publish(cx.waker(), &without_slot(chan, Called(op, Spot::Back))) {
                 Outcome::Pending => return Poll::Pending,
                 Outcome::Retry => invited = this.withdraw(false),
@@ -343,7 +343,7 @@ impl<'a, T> ClosedFuture<'a, T> {
     }
 
     fn operation(&self) -> ChanOp<'a, Chan<T>, Called> {
-        without_slot(self.chan, Called(Op::Gone(self.side), Spot::Back))
+        without_slot(self.chan, Called(ChanOpKind::Gone(self.side), Spot::Back))
     }
 
     fn withdraw(&mut self) {

@@ -11,10 +11,10 @@
 //!       entered   waits::send               contended   meet: a FILL is first? claim, unlink, copy, unlock, go      rendezvous
 //!                                                         │no
 //!                                                         ▼
-//!                                                       send_locked: State::offer, or wait
+//!                                                       send_locked: ChanState::offer, or wait
 //! ```
 //!
-//! Receiving mirrors sending. A push or a pop is *easy* if it leaves the hints as they are: see [`State::easy`].
+//! Receiving mirrors sending. A push or a pop is *easy* if it leaves the hints as they are: see [`ChanState::easy`].
 
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::panic::Location;
@@ -113,7 +113,7 @@ impl<T> Chan<T> {
             self.hints.store(hints & !hint::SEND, Ordering::Relaxed);
         }
         self.unlock_raw();
-        peer.go();
+        peer.make_runnable();
         Ok(())
     }
 
@@ -234,7 +234,7 @@ impl<T> Chan<T> {
             self.hints.store(hints & !hint::RECV, Ordering::Relaxed);
         }
         self.unlock_raw();
-        peer.go();
+        peer.make_runnable();
         Ok(value)
     }
 

@@ -2,13 +2,13 @@
 //!
 //! Above: `settle`, `op` and `select`. Beside: `state`, whose header lists the roles of the waiters.
 
-use super::state::{Overflow, State};
+use super::state::{ChanState, Overflow};
 use crate::prim::bug::seeded_bug;
 use crate::waiter::node::{Node, Role, WaiterRef};
 
-// SAFETY (all blocks of this impl): as in `state`: `&State` is only had under the channel's lock, and nodes in its lists are alive until
-// they are unlinked under it.
-impl<T> State<T> {
+// SAFETY (all blocks of this impl): as in `state`: `&ChanState` is only had under the channel's lock, and nodes in its lists are alive
+// until they are unlinked under it.
+impl<T> ChanState<T> {
     /// How many waiters wait to receive, not counting `me`; futures too, for which a value can be left but which cannot be handed it.
     pub(super) fn waiting_receivers(&self, me: Option<WaiterRef>) -> usize {
         self.count_receivers(|node| node.role.get() != Role::Observe && !node.is_of(me))

@@ -16,7 +16,7 @@ use crate::select::model::{Arms, Won, ready, select};
 
 // ---- One channel ----------------------------------------------------------------------------------------------------------
 
-// S0-44, S0-51: a value goes from stack to stack, whoever comes first.
+// S0-44, S0-51: a value goes from stack to stack, whichever side comes first.
 #[test]
 fn model_rendezvous() {
     check(2, || {
@@ -104,7 +104,7 @@ fn model_close_against_send() {
     });
 }
 
-// S4-66: closing against receiving: whoever waits is woken.
+// S4-66: closing against receiving: a receiver that waits is woken.
 #[test]
 fn model_close_against_recv() {
     check(2, || {
@@ -131,7 +131,7 @@ fn model_close_now_against_parked_sender() {
     });
 }
 
-// S0-41, S0-43: the last receiver goes while somebody sends.
+// S0-41, S0-43: the last receiver goes while a sender sends.
 #[test]
 fn model_receiver_dropped_against_send() {
     check(2, || {
@@ -153,7 +153,7 @@ fn model_both_ends_dropped() {
                 self.0.fetch_add(1, Ordering::Relaxed);
             }
         }
-        // loom finds out if nobody frees the channel: it counts the handles of its own.
+        // loom finds out if no handle frees the channel: it counts the handles of its own.
         let freed = Arc::new(());
         let (tx, rx) = builder().bounded(1).on_overflow(move |_| assert_eq!(*freed, ())).build();
         assert!(tx.try_send(Counted(dropped.clone())).is_ok());
@@ -255,7 +255,7 @@ fn poll<F: Future + Unpin>(future: &mut F) -> (Poll<F::Output>, StdArc<Calls>) {
     (Pin::new(future).poll(&mut Context::from_waker(&waker)), calls)
 }
 
-// Dropping a waiting receive against a match: the value stays for the next, and whoever waits behind is told.
+// Dropping a waiting receive against a match: the value stays for the next, and the receiver that waits behind is told.
 #[test]
 fn model_recv_future_dropped_against_send() {
     check(2, || {
@@ -270,7 +270,7 @@ fn model_recv_future_dropped_against_send() {
             tx
         });
         drop(first);
-        // Alive until the end: closing would call everybody.
+        // Alive until the end: closing would call all waiters.
         let _tx = sender.join().unwrap();
         assert_eq!(calls.0.load(std::sync::atomic::Ordering::Relaxed), 1, "the one behind was not told");
         assert_eq!(poll(&mut second).0, Poll::Ready(Ok(8)));
@@ -290,7 +290,7 @@ fn model_each_send_calls_a_future() {
             tx.send(2).unwrap();
             tx
         });
-        // Alive until the end: closing would call everybody.
+        // Alive until the end: closing would call all waiters.
         let _tx = sender.join().unwrap();
         let called = [one_calls, two_calls].map(|calls| calls.0.load(std::sync::atomic::Ordering::Relaxed));
         assert_eq!(called, [1, 1]);
@@ -350,7 +350,7 @@ fn model_reserve_meets_a_watcher() {
         });
         ready(&rx);
         assert_eq!(rx.try_recv(), Ok(4));
-        // Alive until here: closing would tell everybody.
+        // Alive until here: closing would tell all waiters.
         drop(sender.join().unwrap());
     });
 }
@@ -447,7 +447,7 @@ fn model_select_against_two_senders() {
     });
 }
 
-// Both ends of one channel in one select: it does not meet itself, and somebody else can meet it at either end.
+// Both ends of one channel in one select: it does not meet itself, and another caller can meet it at either end.
 #[test]
 fn model_select_on_both_ends() {
     check(2, || {

@@ -217,5 +217,37 @@ impl NewsWait<'_> {
     }
 }
 
+/// The blocking forms of the wait of a sender for the end of its receivers, which its `closed_at` does: for ever, for some time, until a
+/// moment.
+macro_rules! closed_forms {
+    (
+        $ours:ident $(of $bound:path)?,
+        $(#[$on_closed:meta])* closed,
+        $(#[$on_timeout:meta])* closed_timeout,
+        $(#[$on_deadline:meta])* closed_deadline
+    ) => {
+        impl<T $(: $bound)?> $ours<T> {
+            $(#[$on_closed])*
+            #[track_caller]
+            pub fn closed(&self) {
+                self.closed_at(None, std::panic::Location::caller());
+            }
+
+            $(#[$on_timeout])*
+            #[track_caller]
+            pub fn closed_timeout(&self, timeout: std::time::Duration) -> bool {
+                self.closed_deadline(crate::time::Instant::after(timeout))
+            }
+
+            $(#[$on_deadline])*
+            #[track_caller]
+            pub fn closed_deadline(&self, deadline: impl Into<crate::time::Instant>) -> bool {
+                self.closed_at(Some(deadline.into().as_nanos()), std::panic::Location::caller())
+            }
+        }
+    };
+}
+pub(super) use closed_forms;
+
 #[cfg(all(test, any(loom, shuttle)))]
 mod model;

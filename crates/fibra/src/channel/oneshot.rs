@@ -13,7 +13,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use super::error::{RecvError, RecvTimeoutError, TryRecvError};
-use super::news::{How, News, NewsTask, NewsWait};
+use super::news::{How, News, NewsTask, NewsWait, closed_forms};
 use crate::prim::spin::SpinLock;
 use crate::select::case::Case;
 use crate::select::{Arm, sealed};
@@ -21,28 +21,28 @@ use crate::time::Instant;
 use crate::wait::park;
 use crate::wait::reason::WaitReason;
 
-enum Slot<T> {
+enum OneshotValue<T> {
     Empty,
     Full(T),
     /// The receiver is gone.
     Gone,
 }
 
-impl<T> Slot<T> {
+impl<T> OneshotValue<T> {
     fn value(self) -> Option<T> {
         if let Self::Full(value) = self { Some(value) } else { None }
     }
 }
 
-struct Shared<T> {
-    slot: SpinLock<Slot<T>>,
+struct OneshotShared<T> {
+    slot: SpinLock<OneshotValue<T>>,
     sent: News,
     gone: News,
 }
 
-impl<T> Shared<T> {
+impl<T> OneshotShared<T> {
     fn take(&self) -> Option<T> {
-        let take = |slot: &mut Slot<T>| mem::replace(slot, Slot::Empty);
+        let take = |slot: &mut OneshotValue<T>| mem::replace(slot, OneshotValue::Empty);
         self.slot.with(take).value()
     }
 }
@@ -59,13 +59,14 @@ impl<T> Shared<T> {
 /// });
 /// ```
 pub fn oneshot<T>() -> (OneshotSender<T>, OneshotReceiver<T>) {
-    let shared = Arc::new(Shared { slot: SpinLock::new(Slot::Empty), sent: News::new(), gone: News::new() });
+    let shared =
+        Arc::new(OneshotShared { slot: SpinLock::new(OneshotValue::Empty), sent: News::new(), gone: News::new() });
     (OneshotSender { shared: shared.clone() }, OneshotReceiver { shared, task: NewsTask::default() })
 }
 
 /// The sending end of a [`oneshot`] channel. Dropping it without sending ends the channel.
 pub struct OneshotSender<T> {
-    shared: Arc<Shared<T>>,
+    shared: Arc<OneshotShared<T>>,
 }
 
 impl<T> OneshotSender<T> {
@@ -83,9 +84,9 @@ impl<T> OneshotSender<T> {
         park::count_call();
         // The destructor tells the receiver.
         self.shared.slot.with(|slot| match slot {
-            Slot::Gone => Err(value),
+            OneshotValue::Gone => Err(value),
             _ => {
-                *slot = Slot::Full(value);
+                *slot = OneshotValue::Full(value);
                 Ok(())
             }
         })
@@ -96,33 +97,6 @@ impl<T> OneshotSender<T> {
     pub fn is_closed(&self) -> bool {
         park::count_call();
         self.shared.gone.look().over
-    }
-
-    /// Waits until the receiver is gone: then there is no point in going on with the work.
-    ///
-    /// ```
-    /// fibra::run(|| {
-    ///     let (tx, rx) = fibra::channel::oneshot::<u32>();
-    ///     let work = fibra::spawn(move || tx.closed());
-    ///     drop(rx);
-    ///     work.join().unwrap();
-    /// });
-    /// ```
-    #[track_caller]
-    pub fn closed(&self) {
-        self.closed_at(None, Location::caller());
-    }
-
-    /// Waits until the receiver is gone, for at most `timeout`. True if it is.
-    #[track_caller]
-    pub fn closed_timeout(&self, timeout: Duration) -> bool {
-        self.closed_deadline(Instant::after(timeout))
-    }
-
-    /// Waits until the receiver is gone, until `deadline` at most. True if it is.
-    #[track_caller]
-    pub fn closed_deadline(&self, deadline: impl Into<Instant>) -> bool {
-        self.closed_at(Some(deadline.into().as_nanos()), Location::caller())
     }
 
     fn closed_at(&self, deadline: Option<u64>, site: &'static Location<'static>) -> bool {
@@ -151,6 +125,25 @@ impl<T> OneshotSender<T> {
     }
 }
 
+closed_forms! {
+    OneshotSender,
+    /// Waits until the receiver is gone: then there is no point in going on with the work.
+    ///
+    /// ```
+    /// fibra::run(|| {
+    ///     let (tx, rx) = fibra::channel::oneshot::<u32>();
+    ///     let work = fibra::spawn(move || tx.closed());
+    ///     drop(rx);
+    ///     work.join().unwrap();
+    /// });
+    /// ```
+    closed,
+    /// Waits until the receiver is gone, for at most `timeout`. True if it is.
+    closed_timeout,
+    /// Waits until the receiver is gone, until `deadline` at most. True if it is.
+    closed_deadline
+}
+
 impl<T> Drop for OneshotSender<T> {
     fn drop(&mut self) {
         self.shared.sent.end();
@@ -166,7 +159,7 @@ impl<T> Drop for OneshotSender<T> {
 /// ```
 #[must_use = "dropped at once, the sender gets its value back"]
 pub struct OneshotReceiver<T> {
-    shared: Arc<Shared<T>>,
+    shared: Arc<OneshotShared<T>>,
     task: NewsTask,
 }
 
@@ -255,8 +248,8 @@ impl<T> OneshotReceiver<T> {
     /// Refuses what was not sent yet: the sender gets its value back. A value that was sent can still be received.
     pub fn close(&self) {
         self.shared.slot.with(|slot| {
-            if matches!(slot, Slot::Empty) {
-                *slot = Slot::Gone;
+            if matches!(slot, OneshotValue::Empty) {
+                *slot = OneshotValue::Gone;
             }
         });
         self.shared.gone.end();
@@ -280,7 +273,7 @@ impl<T> Drop for OneshotReceiver<T> {
         self.task.leave(&self.shared.sent);
         // If the sender is gone, no end is left to be told, and a value that was sent is dropped with the shared part.
         if !self.shared.sent.look().over {
-            let value = self.shared.slot.with(|slot| mem::replace(slot, Slot::Gone));
+            let value = self.shared.slot.with(|slot| mem::replace(slot, OneshotValue::Gone));
             self.shared.gone.end();
             drop(value);
         }
@@ -289,7 +282,7 @@ impl<T> Drop for OneshotReceiver<T> {
 
 /// Receiving from a [`oneshot`] channel, as an arm; see [`OneshotReceiver::receiving`].
 pub struct OneshotArm<'a, T> {
-    shared: &'a Shared<T>,
+    shared: &'a OneshotShared<T>,
     wait: NewsWait<'a>,
 }
 

@@ -34,14 +34,14 @@ use crate::wait::park;
 use crate::wait::reason::WaitReason;
 
 /// One task.
-struct Slot<T> {
+struct OrderedTask<T> {
     /// Cancels the task when it is dropped; `None` before it was started, and after it was done.
     task: Option<JoinHandle<()>>,
     result: Option<Result<T, JoinError>>,
 }
 
 struct Queue<T> {
-    slots: VecDeque<Slot<T>>,
+    slots: VecDeque<OrderedTask<T>>,
     /// The number of the first slot.
     first: u64,
     /// So many slots, from the first on, are full and have their permit.
@@ -50,7 +50,7 @@ struct Queue<T> {
 }
 
 impl<T> Queue<T> {
-    fn slot(&mut self, number: u64) -> Option<&mut Slot<T>> {
+    fn slot(&mut self, number: u64) -> Option<&mut OrderedTask<T>> {
         let index = usize::try_from(number.checked_sub(self.first)?).ok()?;
         self.slots.get_mut(index)
     }
@@ -63,14 +63,14 @@ impl<T> Queue<T> {
     }
 }
 
-struct Shared<T> {
+struct OrderedShared<T> {
     queue: SpinLock<Queue<T>>,
     places: Semaphore,
     ready: Semaphore,
     capacity: usize,
 }
 
-impl<T> Shared<T> {
+impl<T> OrderedShared<T> {
     /// Admits no further task. The results of admitted tasks are delivered.
     fn close(&self) {
         let drained = self.queue.with(|queue| {
@@ -119,7 +119,7 @@ impl<T> Shared<T> {
 
 /// Puts the result of a task into its slot, also if it ends without one.
 struct Ending<T> {
-    shared: Arc<Shared<T>>,
+    shared: Arc<OrderedShared<T>>,
     number: u64,
     ended: bool,
 }
@@ -173,7 +173,7 @@ impl<T> Drop for Ending<T> {
 /// ```
 pub fn ordered<T: Send + 'static>(capacity: usize) -> (OrderedSender<T>, OrderedReceiver<T>) {
     let capacity = capacity.clamp(1, Semaphore::MAX_PERMITS);
-    let shared = Arc::new(Shared {
+    let shared = Arc::new(OrderedShared {
         queue: SpinLock::new(Queue { slots: VecDeque::new(), first: 0, full: 0, closed: false }),
         places: Semaphore::new(capacity),
         ready: Semaphore::all_taken(capacity),
@@ -184,7 +184,7 @@ pub fn ordered<T: Send + 'static>(capacity: usize) -> (OrderedSender<T>, Ordered
 }
 
 /// What the senders share.
-struct SenderSide<T>(Arc<Shared<T>>);
+struct SenderSide<T>(Arc<OrderedShared<T>>);
 
 impl<T> Drop for SenderSide<T> {
     fn drop(&mut self) {
@@ -193,7 +193,7 @@ impl<T> Drop for SenderSide<T> {
 }
 
 /// What the receivers share.
-struct ReceiverSide<T>(Arc<Shared<T>>);
+struct ReceiverSide<T>(Arc<OrderedShared<T>>);
 
 impl<T> Drop for ReceiverSide<T> {
     fn drop(&mut self) {
@@ -321,7 +321,7 @@ impl<T: Send + 'static> OrderedSender<T> {
             if queue.closed {
                 return None;
             }
-            queue.slots.push_back(Slot { task: None, result: None });
+            queue.slots.push_back(OrderedTask { task: None, result: None });
             Some(queue.first + queue.slots.len() as u64 - 1)
         });
         let Some(number) = number else { return Err(refused(f)) };
@@ -338,7 +338,7 @@ impl<T: Send + 'static> OrderedSender<T> {
         Ok(())
     }
 
-    fn shared(&self) -> &Arc<Shared<T>> {
+    fn shared(&self) -> &Arc<OrderedShared<T>> {
         &self.side.0
     }
 
@@ -394,7 +394,7 @@ pub struct OrderedReceiver<T> {
 }
 
 impl<T> OrderedReceiver<T> {
-    fn shared(&self) -> &Shared<T> {
+    fn shared(&self) -> &OrderedShared<T> {
         &self.side.0
     }
 
@@ -523,7 +523,7 @@ impl<T> IntoIterator for OrderedReceiver<T> {
 
 /// Receiving from an [`ordered`] channel, as an arm; see [`OrderedReceiver::receiving`].
 pub struct OrderedArm<'a, T> {
-    shared: &'a Shared<T>,
+    shared: &'a OrderedShared<T>,
     permit: AcquireArm<'a>,
 }
 

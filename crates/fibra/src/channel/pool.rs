@@ -23,7 +23,7 @@ type Create<T, E> = dyn Fn() -> Result<T, E> + Send + Sync;
 type Reset<T> = dyn Fn(&mut T) -> bool + Send + Sync;
 
 /// The part of a pool that a lent item refers to: everything except the function that creates items.
-struct Home<T> {
+struct PoolHome<T> {
     permits: Semaphore,
     idle: SpinLock<Idle<T>>,
     capacity: usize,
@@ -37,7 +37,7 @@ struct Idle<T> {
 }
 
 /// A permit that is given back unless it is kept.
-struct Held<'a, T>(&'a Home<T>);
+struct Held<'a, T>(&'a PoolHome<T>);
 
 impl<T> Held<'_, T> {
     fn keep(self) {
@@ -51,7 +51,7 @@ impl<T> Drop for Held<'_, T> {
     }
 }
 
-impl<T> Home<T> {
+impl<T> PoolHome<T> {
     /// An item came back.
     fn take_back(&self, item: T) {
         // The permit is given back also if `reset`, or the destructor of a discarded item, panics; and not before that destructor ends.
@@ -111,7 +111,7 @@ where
     R: Fn(&mut T) -> bool + Send + Sync + 'static,
 {
     let capacity = capacity.clamp(1, Semaphore::MAX_PERMITS);
-    let home = Home {
+    let home = PoolHome {
         permits: Semaphore::new(capacity),
         idle: SpinLock::new(Idle { items: Vec::new(), closed: false }),
         capacity,
@@ -122,7 +122,7 @@ where
 
 /// See [`pool`]. Clones are the same pool.
 pub struct Pool<T, E> {
-    home: Arc<Home<T>>,
+    home: Arc<PoolHome<T>>,
     create: Arc<Create<T, E>>,
 }
 
@@ -266,7 +266,7 @@ impl<T, E> Pool<T, E> {
     /// How many items there are, idle or out. (One that is being created or reset counts as out.)
     #[must_use]
     pub fn len(&self) -> usize {
-        let Home { permits, capacity, .. } = &*self.home;
+        let PoolHome { permits, capacity, .. } = &*self.home;
         let out = capacity.saturating_sub(permits.available());
         // An item that comes back at this moment may be counted twice.
         (out + self.idle()).min(*capacity)
@@ -302,7 +302,7 @@ impl<T, E> Clone for Pool<T, E> {
 pub struct Pooled<T> {
     /// Until it goes back, or is taken out.
     item: Option<T>,
-    home: Arc<Home<T>>,
+    home: Arc<PoolHome<T>>,
 }
 
 impl<T> Pooled<T> {

@@ -322,7 +322,7 @@ macro_rules! common {
                 unsafe { Chan::drop_handle(handle.chan, $side, || reason.clone()) };
             }
 
-            /// Is it closed, by whomever, or has one side gone? What was sent before may still be there.
+            /// Is it closed, by either side, or has one side gone? What was sent before may still be there.
             pub fn is_closed(&self) -> bool {
                 crate::wait::park::count_call();
                 self.has_closed()

@@ -6,14 +6,14 @@
 use std::collections::VecDeque;
 
 use super::reason::{CloseReason, Side};
-use super::state::{Aftermath, Peer, State, Try, hint};
+use super::state::{Aftermath, ChanState, Peer, Try, hint};
 use crate::prim::bug::seeded_bug;
 use crate::waiter::node::{Node, Outcome, Role, WaitList, WaiterRef};
 
-// SAFETY (all blocks of this impl): as in `state`: `&mut State` is only had under the channel's lock, nodes in its lists are alive until
-// they are unlinked under it, and one that was just unlinked until its claimed wait is set going; slots are written or read once, by
+// SAFETY (all blocks of this impl): as in `state`: `&mut ChanState` is only had under the channel's lock, nodes in its lists are alive
+// until they are unlinked under it, and one that was just unlinked until its claimed wait is set going; slots are written or read once, by
 // the thread that claimed the wait.
-impl<T> State<T> {
+impl<T> ChanState<T> {
     // ---- Settling -------------------------------------------------------------------------------------------------------
 
     pub(super) fn aftermath(&mut self) -> &mut Aftermath<T> {
@@ -25,13 +25,13 @@ impl<T> State<T> {
         // SAFETY: see the impl.
         unsafe { list(self).remove(node) };
         let Some(peer) = Peer::claim(node, outcome) else { return false };
-        self.set_going(peer);
+        self.make_peer_runnable(peer);
         true
     }
 
     /// Sets a waiter going under the lock: its waker is user code, and is kept until the lock is free.
-    pub(super) fn set_going(&mut self, peer: Peer) {
-        if let Some(waker) = peer.go() {
+    pub(super) fn make_peer_runnable(&mut self, peer: Peer) {
+        if let Some(waker) = peer.make_runnable() {
             self.aftermath().wakers.push(waker);
         }
     }
@@ -64,15 +64,15 @@ impl<T> State<T> {
                         if let Some(peer) = Peer::claim(node, Outcome::Done) {
                             // SAFETY: see the impl.
                             self.buffer.push_back(unsafe { node.slot.get().cast::<T>().read() });
-                            self.set_going(peer);
+                            self.make_peer_runnable(peer);
                             progress = true;
                         }
                     }
                     Role::Grant => self.reserved += usize::from(self.finish(Self::the_senders, node, Outcome::Done)),
-                    Role::Notify if called_sender => break,
+                    Role::Call if called_sender => break,
                     other => {
                         let called = self.finish(Self::the_senders, node, Outcome::Retry);
-                        called_sender |= called && other == Role::Notify;
+                        called_sender |= called && other == Role::Call;
                     }
                 }
             }
@@ -89,14 +89,14 @@ impl<T> State<T> {
                         {
                             // SAFETY: see the impl.
                             unsafe { node.slot.get().cast::<T>().write(value) };
-                            self.set_going(peer);
+                            self.make_peer_runnable(peer);
                             progress = true;
                         }
                     }
-                    Role::Notify if called_receiver => break,
+                    Role::Call if called_receiver => break,
                     other => {
                         let called = self.finish(Self::the_receivers, node, Outcome::Retry);
-                        called_receiver |= called && other == Role::Notify;
+                        called_receiver |= called && other == Role::Call;
                     }
                 }
             }
@@ -203,7 +203,7 @@ impl<T> State<T> {
                     granted
                 }
                 // A future may never be polled again: nothing is reserved before it is polled.
-                Role::Notify => self.finish(Self::the_senders, sender, Outcome::Invited),
+                Role::Call => self.finish(Self::the_senders, sender, Outcome::Invited),
                 _ => false,
             };
             if invited {

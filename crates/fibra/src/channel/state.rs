@@ -8,12 +8,12 @@
 //! | list | role | slot | what completing it means |
 //! |---|---|---|---|
 //! | receivers | FILL | where the value goes | the value is there |
-//! | receivers, senders | NOTIFY | | a future: nothing moved; it looks again when polled, or passes the notification on when dropped |
+//! | receivers, senders | CALL | | a future: nothing moved; it looks again when polled, or passes the notification on when dropped |
 //! | receivers, senders | OBSERVE | | nothing moved and nothing is owed: the waiter only asked whether it could (`ready`) |
 //! | senders | TAKE | where the value lies | the value was taken |
 //! | senders | GRANT | | one place was reserved for it |
 //!
-//! (A sending NOTIFY may also be INVITED, by a receiver that looked.)
+//! (A sending CALL may also be INVITED, by a receiver that looked.)
 //!
 //! Order (S4-73, S4-74): a send goes to a waiting receiver, else into the buffer, else it parks; a receive takes from the buffer, else from
 //! a waiting sender, else it parks. Both lists are FIFO. On a rendezvous, a caller that does not wait, and finds only waiters that cannot
@@ -34,7 +34,7 @@ use super::ring::Ring;
 use super::spot::Spot;
 use super::timed::Timed;
 use crate::prim::bug::seeded_bug;
-use crate::wait::wake::{self, Place};
+use crate::wait::wake::{self, QueueEnd};
 use crate::waiter::node::{Node, Outcome, Role, WaitList, WaiterRef};
 use crate::waiter::record::Claimed;
 
@@ -76,8 +76,8 @@ impl Peer {
 
     /// One of several arms wakes behind what is ready; the partner of a hand-over runs next.
     #[inline(always)]
-    fn place(&self) -> Place {
-        if self.0.is_marked() { Place::Tail } else { Place::Next }
+    fn place(&self) -> QueueEnd {
+        if self.0.is_marked() { QueueEnd::Tail } else { QueueEnd::Next }
     }
 
     /// Sets the waiter going. The caller does so at once: before any user code and before it may suspend, because a waiter that withdraws a
@@ -85,9 +85,9 @@ impl Peer {
     /// when no lock is held and outside PARKING.
     #[must_use]
     #[inline(always)]
-    pub(crate) fn go(self) -> Option<Waker> {
+    pub(crate) fn make_runnable(self) -> Option<Waker> {
         let place = self.place();
-        wake::go(self.0, place)
+        wake::make_runnable(self.0, place)
     }
 }
 
@@ -95,7 +95,7 @@ impl Peer {
 /// it is a thread that waits: there it is claimed and set going in the general way.)
 #[derive(Debug)]
 #[must_use = "the peer sleeps until it is set going"]
-pub(super) struct ParkedPeer(Claimed, Place);
+pub(super) struct ParkedPeer(Claimed, QueueEnd);
 
 impl ParkedPeer {
     /// Completes the wait of `node`, which is still linked. `None`: it is no such wait, or not any more; nothing was changed.
@@ -112,17 +112,17 @@ impl ParkedPeer {
             Claimed::of_parked(waiter, ticket, arm)?
         };
         node.outcome.set(outcome);
-        Some(Self(claimed, if node.several.get() { Place::Tail } else { Place::Next }))
+        Some(Self(claimed, if node.several.get() { QueueEnd::Tail } else { QueueEnd::Next }))
     }
 
     /// Sets the fiber going. Called where no lock is held and user code may run.
     #[inline(always)]
-    pub(super) fn go(self) {
+    pub(super) fn make_runnable(self) {
         #[cfg(not(any(loom, shuttle)))]
-        wake::go_parked(self.0, self.1);
+        wake::make_parked_runnable(self.0, self.1);
         #[cfg(any(loom, shuttle))]
-        if let Some(waker) = wake::go(self.0, self.1) {
-            wake::call(waker);
+        if let Some(waker) = wake::make_runnable(self.0, self.1) {
+            wake::call_waker(waker);
         }
     }
 }
@@ -162,7 +162,7 @@ pub enum Overflow {
 
 /// See the header.
 #[derive(Debug)]
-pub(crate) struct State<T> {
+pub(crate) struct ChanState<T> {
     pub(super) buffer: Ring<T>,
     pub(crate) receivers: WaitList,
     pub(crate) senders: WaitList,
@@ -170,11 +170,11 @@ pub(crate) struct State<T> {
     pub(super) capacity: usize,
     pub(super) reserved: usize,
     /// One of these places was promised because a receiver looked, and no receiver waits for it: at most one at a time. See
-    /// [`State::invite`].
+    /// [`ChanState::invite`].
     pub(super) looked: bool,
     /// How many lengths of the buffer, from 1 on, are such that the buffer is neither empty nor full, both before and after a push. 0 if a
     /// push or a pop concerns more than the buffer: a waiter is at one of the ends, or nothing is admitted. At such lengths a push leaves
-    /// the hints as they are, and so does the pop that undoes it. Kept by [`State::refresh`].
+    /// the hints as they are, and so does the pop that undoes it. Kept by [`ChanState::refresh`].
     pub(super) easy: usize,
     /// Hints that hold for good: closed, gone, timed, never full.
     pub(super) always: u8,
@@ -191,11 +191,11 @@ pub(crate) struct State<T> {
     pub(super) dropped: u64,
 }
 
-// SAFETY (all blocks of this impl): `&mut State` is only had under the channel's lock, and nodes in its lists are alive until they are
+// SAFETY (all blocks of this impl): `&mut ChanState` is only had under the channel's lock, and nodes in its lists are alive until they are
 // unlinked under that lock; a node that was just unlinked stays alive until its claimed wait is set going, which is what `Peer` is for. A
 // lost claim leaves the node alone: its owner waits for the lock to unlink it, and finds that done. The slot of a FILL is memory for a
 // `T` that is written once, the slot of a TAKE holds a `T` that is read once: by the thread that claimed the wait.
-impl<T> State<T> {
+impl<T> ChanState<T> {
     #[inline(always)]
     pub(super) fn has_room(&self) -> bool {
         self.buffer.len().saturating_add(self.reserved) < self.capacity
@@ -248,7 +248,7 @@ impl<T> State<T> {
         if self.is_spare() { std::mem::take(&mut self.buffer) } else { Ring::new() }
     }
 
-    /// May a value simply be pushed, and the hints stay? See [`State::easy`].
+    /// May a value simply be pushed, and the hints stay? See [`ChanState::easy`].
     #[inline(always)]
     pub(super) fn is_push_easy(&self) -> bool {
         self.buffer.len().wrapping_sub(1) < self.easy
@@ -378,7 +378,7 @@ impl<T> State<T> {
 
     // ---- Sending --------------------------------------------------------------------------------------------------------
 
-    /// Sends the value at `value`, as `me`. `Retry`: there is room, but the buffer has to be made larger first; see [`State::grow_to`].
+    /// Sends the value at `value`, as `me`. `Retry`: there is room, but the buffer has to be made larger first; see [`ChanState::grow_to`].
     ///
     /// # Safety
     /// `value` points to a `T`, which is the channel's if the answer is `Done`, and the caller's otherwise.
@@ -400,7 +400,7 @@ impl<T> State<T> {
                 if unsafe { self.fill(node, value) } {
                     return (Outcome::Done, Some(peer));
                 }
-                self.set_going(peer);
+                self.make_peer_runnable(peer);
             }
         }
         // SAFETY: passed on.
@@ -469,7 +469,7 @@ impl<T> State<T> {
                         if unsafe { self.fill(node, value) } {
                             return (Outcome::Done, Some(peer));
                         }
-                        self.set_going(peer);
+                        self.make_peer_runnable(peer);
                     }
                 }
             }
@@ -604,7 +604,7 @@ impl<T> State<T> {
             match unsafe { self.offer(value, None) } {
                 (Outcome::Done, peer) => {
                     if let Some(peer) = peer {
-                        self.set_going(peer);
+                        self.make_peer_runnable(peer);
                     }
                     break;
                 }

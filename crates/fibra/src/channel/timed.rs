@@ -13,7 +13,7 @@ use std::time::Duration;
 use super::chan::Chan;
 use super::receiver::Receiver;
 use super::sender::Sender;
-use super::state::State;
+use super::state::ChanState;
 use crate::prim::policy;
 use crate::prim::sync::Mutex;
 #[cfg(not(any(loom, shuttle)))]
@@ -72,7 +72,7 @@ impl<T> Timed<T> {
 }
 
 /// Is the value of a timed channel due?
-pub(super) fn is_due<T>(state: &State<T>) -> bool {
+pub(super) fn is_due<T>(state: &ChanState<T>) -> bool {
     state.timed.as_ref().is_some_and(|timed| timed.is_due())
 }
 
@@ -192,7 +192,7 @@ impl Drop for Bell {
         drop(self.stopped.take());
         let waker = self.waker.lock().take();
         if let Some(waker) = waker {
-            wake::call(waker);
+            wake::call_waker(waker);
         }
     }
 }

@@ -13,7 +13,7 @@ use std::task::Waker;
 
 use super::any::AnyChan;
 use super::chan::Chan;
-use super::op::Op;
+use super::op::ChanOpKind;
 use super::reason::Side;
 use super::spot::Spot;
 use super::state::{Peer, Try, hint};
@@ -28,7 +28,7 @@ use crate::waiter::node::{Node, Outcome, Role, WaiterRef};
 pub(crate) trait Asks: Copy {
     /// A fiber or thread that waits for this alone: then the simplest way to link its node is tried first.
     const ALONE: bool = false;
-    fn op(self) -> Op;
+    fn op(self) -> ChanOpKind;
     fn role(self) -> Role {
         self.op().role()
     }
@@ -37,22 +37,22 @@ pub(crate) trait Asks: Copy {
     }
 }
 
-impl Asks for Op {
-    fn op(self) -> Op {
+impl Asks for ChanOpKind {
+    fn op(self) -> ChanOpKind {
         self
     }
 }
 
 /// The operation of a future, which is notified and does the operation when it is polled.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Called(pub(super) Op, pub(super) Spot);
+pub(super) struct Called(pub(super) ChanOpKind, pub(super) Spot);
 
 impl Asks for Called {
-    fn op(self) -> Op {
+    fn op(self) -> ChanOpKind {
         self.0
     }
     fn role(self) -> Role {
-        Role::Notify
+        Role::Call
     }
     fn spot(self) -> Spot {
         self.1
@@ -66,21 +66,21 @@ macro_rules! asks {
         impl Asks for $name {
             const ALONE: bool = true;
             #[inline(always)]
-            fn op(self) -> Op {
+            fn op(self) -> ChanOpKind {
                 $op
             }
         }
     )+};
 }
 asks! {
-    Receives: Op::Recv;
-    Sends: Op::Send;
+    Receives: ChanOpKind::Recv;
+    Sends: ChanOpKind::Send;
     // The same, for callers other than `hot`: so that the wait of `hot` is the only one of its type, and is inlined there.
-    ReceivesPatiently: Op::Recv;
-    SendsInTime: Op::Send;
-    Reserves: Op::Reserve;
-    WatchesSenders: Op::Gone(Side::Senders);
-    WatchesReceivers: Op::Gone(Side::Receivers);
+    ReceivesPatiently: ChanOpKind::Recv;
+    SendsInTime: ChanOpKind::Send;
+    Reserves: ChanOpKind::Reserve;
+    WatchesSenders: ChanOpKind::Gone(Side::Senders);
+    WatchesReceivers: ChanOpKind::Gone(Side::Receivers);
 }
 
 /// One operation on a channel, as something to wait on.
@@ -93,7 +93,7 @@ asks! {
 pub(crate) struct ChanOp<'a, C: ?Sized, A> {
     chan: &'a C,
     asks: A,
-    /// What the operation needs; see [`State::attempt`](super::state::State::attempt).
+    /// What the operation needs; see [`ChanState::attempt`](super::state::ChanState::attempt).
     slot: *mut (),
 }
 
@@ -118,7 +118,7 @@ impl<'a, C: AnyChan + ?Sized, A: Asks> ChanOp<'a, C, A> {
         self.chan
     }
 
-    pub(crate) fn op(&self) -> Op {
+    pub(crate) fn op(&self) -> ChanOpKind {
         self.asks.op()
     }
 
@@ -191,9 +191,9 @@ impl<'a, C: AnyChan + ?Sized, A: Asks> ChanOp<'a, C, A> {
 unsafe fn unlock_parking<C: AnyChan + ?Sized>(chan: &C, peer: Option<Peer>) -> Option<Waker> {
     // SAFETY: passed on.
     let wakers = unsafe { chan.unlock_held() };
-    let waker = peer.and_then(Peer::go);
+    let waker = peer.and_then(Peer::make_runnable);
     if !wakers.is_empty() {
-        wake::call_soon(wakers);
+        wake::call_wakers_soon(wakers);
     }
     waker
 }
@@ -212,8 +212,8 @@ impl<C: AnyChan + ?Sized, A: Asks> Waitable for ChanOp<'_, C, A> {
         // SAFETY: the lock is held; the node stays where it is until it is unlinked (the trait's contract).
         unsafe {
             let is_linked = match self.op() {
-                Op::Send if A::ALONE => self.chan.link_plainly(true, node),
-                Op::Recv if A::ALONE => self.chan.link_plainly(false, node),
+                ChanOpKind::Send if A::ALONE => self.chan.link_plainly(true, node),
+                ChanOpKind::Recv if A::ALONE => self.chan.link_plainly(false, node),
                 _ => false,
             };
             if is_linked { (Outcome::Pending, None) } else { self.publish_locked(node) }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::error::{RecvError, RecvTimeoutError, SendError};
-use super::news::{How, Look, News, NewsWait};
+use super::news::{How, Look, News, NewsWait, closed_forms};
 use super::oneshot::GoneArm;
 use crate::prim::atomic::{AtomicU64, AtomicUsize, Ordering};
 use crate::select::case::Case;
@@ -21,7 +21,7 @@ use crate::time::Instant;
 use crate::wait::park;
 use crate::wait::reason::WaitReason;
 
-struct Shared<T> {
+struct WatchShared<T> {
     value: RwLock<T>,
     /// The changes; over when the last sender is gone.
     changes: News,
@@ -31,7 +31,7 @@ struct Shared<T> {
     receivers: AtomicUsize,
 }
 
-impl<T> Shared<T> {
+impl<T> WatchShared<T> {
     fn has_receivers(&self) -> bool {
         // Acquire: pairs with the release in the drop of the last receiver; the answer holds for the moment.
         self.receivers.load(Ordering::Acquire) > 0
@@ -60,7 +60,7 @@ impl<T> Shared<T> {
 /// });
 /// ```
 pub fn watch<T>(initial: T) -> (WatchSender<T>, WatchReceiver<T>) {
-    let shared = Arc::new(Shared {
+    let shared = Arc::new(WatchShared {
         value: RwLock::new(initial),
         changes: News::new(),
         gone: News::new(),
@@ -73,7 +73,7 @@ pub fn watch<T>(initial: T) -> (WatchSender<T>, WatchReceiver<T>) {
 
 /// The sending end of a [`watch`] channel. When the last one is dropped, receivers are told so after the last change.
 pub struct WatchSender<T> {
-    shared: Arc<Shared<T>>,
+    shared: Arc<WatchShared<T>>,
 }
 
 impl<T> WatchSender<T> {
@@ -170,24 +170,6 @@ impl<T> WatchSender<T> {
         !self.shared.has_receivers()
     }
 
-    /// Waits until there is no receiver.
-    #[track_caller]
-    pub fn closed(&self) {
-        self.closed_at(None, Location::caller());
-    }
-
-    /// Waits until there is no receiver, for at most `timeout`. True if there is none.
-    #[track_caller]
-    pub fn closed_timeout(&self, timeout: Duration) -> bool {
-        self.closed_deadline(Instant::after(timeout))
-    }
-
-    /// Waits until there is no receiver, until `deadline` at most. True if there is none.
-    #[track_caller]
-    pub fn closed_deadline(&self, deadline: impl Into<Instant>) -> bool {
-        self.closed_at(Some(deadline.into().as_nanos()), Location::caller())
-    }
-
     fn closed_at(&self, deadline: Option<u64>, site: &'static Location<'static>) -> bool {
         park::entry();
         loop {
@@ -221,6 +203,16 @@ impl<T> WatchSender<T> {
     }
 }
 
+closed_forms! {
+    WatchSender,
+    /// Waits until there is no receiver.
+    closed,
+    /// Waits until there is no receiver, for at most `timeout`. True if there is none.
+    closed_timeout,
+    /// Waits until there is no receiver, until `deadline` at most. True if there is none.
+    closed_deadline
+}
+
 impl<T> Clone for WatchSender<T> {
     fn clone(&self) -> Self {
         // Relaxed: the caller has a handle; nothing is published by it.
@@ -240,7 +232,7 @@ impl<T> Drop for WatchSender<T> {
 
 /// The receiving end of a [`watch`] channel. Each one remembers which change it has seen; a clone has seen the same.
 pub struct WatchReceiver<T> {
-    shared: Arc<Shared<T>>,
+    shared: Arc<WatchShared<T>>,
     seen: AtomicU64,
 }
 

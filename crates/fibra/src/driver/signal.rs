@@ -260,7 +260,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn signals_that_nobody_can_listen_to_are_refused() {
+    fn signals_that_no_program_can_listen_to_are_refused() {
         for signal in [libc::SIGKILL, libc::SIGSTOP, libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, 0, -1, 65]
         {
             let error = install(signal).unwrap_err();
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bell_begins_with_nothing_and_ends_with_nobody() {
+    fn a_bell_begins_with_nothing_and_ends_without_listeners() {
         PENDING[libc::SIGWINCH as usize].store(true, Ordering::SeqCst);
         let bell = Bell::open().unwrap();
         assert!(!take_pending(libc::SIGWINCH), "it came to the parent, before a fork");

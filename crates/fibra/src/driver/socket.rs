@@ -312,6 +312,6 @@ mod tests {
             assert_eq!(connect_unix(name, is_abstract).unwrap_err().kind(), io::ErrorKind::InvalidInput);
         }
         assert_eq!(connect_unix(b"/nowhere/at/all", false).unwrap_err().kind(), io::ErrorKind::NotFound);
-        assert_eq!(connect_unix(b"fibra nobody", true).unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
+        assert_eq!(connect_unix(b"fibra no listener", true).unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
     }
 }

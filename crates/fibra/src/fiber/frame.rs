@@ -39,8 +39,8 @@ use crate::prim::peek::peek_words;
 use crate::prim::prefetch;
 use crate::prim::sync::Mutex;
 pub(crate) use crate::waiter::flags::{FlagSet, flag};
-use crate::waiter::node::{Kind, WaitList, Waiter, WaiterRef};
-use crate::waiter::word::{State, Ticket};
+use crate::waiter::node::{WaitList, Waiter, WaiterKind, WaiterRef};
+use crate::waiter::word::{Ticket, WaiterState};
 
 /// Bytes of closure or result that fit without a box.
 pub(crate) const INLINE_BYTES: usize = 64;
@@ -197,7 +197,7 @@ impl Frame {
 
     pub(super) fn new() -> Self {
         Self {
-            waiter: Waiter::new(Kind::Fiber),
+            waiter: Waiter::new(WaiterKind::Fiber),
             context: UnsafeCell::new(Context::default()),
             link: AtomicPtr::new(ptr::null_mut()),
             stack: AtomicPtr::new(ptr::null_mut()),
@@ -233,7 +233,7 @@ impl Frame {
     /// The frame around a waiter of kind Fiber.
     #[inline(always)]
     pub(crate) fn from_waiter(waiter: WaiterRef) -> FrameRef {
-        debug_assert_eq!(waiter.get().kind(), Kind::Fiber);
+        debug_assert_eq!(waiter.get().kind(), WaiterKind::Fiber);
         // SAFETY: waiters of kind Fiber exist only as the first field of a frame (`repr(C)`), and frames live for ever.
         unsafe { waiter.as_ptr().cast::<Frame>().as_ref() }
     }
@@ -396,30 +396,30 @@ impl<'a> Counted<'a> {
     }
 
     /// A handle to check later whether the fiber is still in the same wait.
-    pub(crate) fn watch(self) -> Watch {
-        Watch { frame: self.frame, ticket: self.frame.waiter.word.snapshot().ticket() }
+    pub(crate) fn watch(self) -> ParkedFiber {
+        ParkedFiber { frame: self.frame, ticket: self.frame.waiter.word.snapshot().ticket() }
     }
 }
 
 /// A fiber in one of its waits, for reports that read what lies on its stack, or what it waits for: that stays as it is while the wait
 /// lasts. A frame exists for ever, so that it may be checked at any time.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Watch {
+pub(crate) struct ParkedFiber {
     frame: FrameRef,
     ticket: Ticket,
 }
 
-impl Hash for Watch {
+impl Hash for ParkedFiber {
     fn hash<H: Hasher>(&self, state: &mut H) {
         (self.address(), self.ticket.to_bits()).hash(state);
     }
 }
 
-impl Watch {
+impl ParkedFiber {
     /// Is it still parked in the same wait? If so, what was read before this call was valid.
     pub(crate) fn is_parked(self) -> bool {
         let word = self.frame.waiter.word.snapshot();
-        word.ticket() == self.ticket && word.state() == State::Parked
+        word.ticket() == self.ticket && word.state() == WaiterState::Parked
     }
 
     /// Is it the same fiber, and has it neither begun nor ended a wait since?

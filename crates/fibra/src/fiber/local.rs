@@ -18,7 +18,7 @@ use crate::prim::discard_payload;
 pub(crate) type CloneValue = fn(&dyn Any) -> Box<dyn Any + Send>;
 
 #[derive(Debug)]
-struct Slot {
+struct LocalSlot {
     key: usize,
     value: Box<dyn Any>,
     inherit: Option<CloneValue>,
@@ -27,7 +27,7 @@ struct Slot {
 /// One fiber's locals.
 #[derive(Debug, Default)]
 pub(crate) struct LocalMap {
-    slots: Vec<Slot>,
+    slots: Vec<LocalSlot>,
 }
 
 impl LocalMap {
@@ -41,7 +41,7 @@ impl LocalMap {
         match self.slots.iter_mut().find(|slot| slot.key == key) {
             Some(slot) => Some(mem::replace(&mut slot.value, value)),
             None => {
-                self.slots.push(Slot { key, value, inherit });
+                self.slots.push(LocalSlot { key, value, inherit });
                 None
             }
         }
@@ -66,7 +66,7 @@ impl LocalMap {
 
     pub(crate) fn from_inherited(inherited: Inherited) -> Self {
         let slots = inherited.0.into_iter();
-        Self { slots: slots.map(|(key, inherit, value)| Slot { key, value, inherit: Some(inherit) }).collect() }
+        Self { slots: slots.map(|(key, inherit, value)| LocalSlot { key, value, inherit: Some(inherit) }).collect() }
     }
 
     /// The value set last, to be dropped; destructors may set new ones, so the caller repeats this until nothing is left.

@@ -15,6 +15,8 @@ pub(crate) mod context;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod debugger;
 #[cfg(not(any(loom, shuttle)))]
+#[cfg(not(any(loom, shuttle)))]
+pub(crate) mod donor;
 pub(crate) mod frame;
 pub(crate) mod id;
 #[cfg(not(any(loom, shuttle)))]

@@ -71,7 +71,7 @@ pub(crate) enum Finish {
     /// The handle is gone: recycle the frame.
     Recycle,
     /// A joiner waits, and the list is locked: wake all, then [`JoinState::unlock_finished`].
-    WakeJoiners,
+    CompleteJoiners,
 }
 
 impl Finish {
@@ -80,7 +80,7 @@ impl Finish {
     fn after(before: u32) -> Self {
         if before & JOINERS != 0 {
             debug_assert!(before & DETACHED == 0, "a joiner keeps the handle alive");
-            Finish::WakeJoiners
+            Finish::CompleteJoiners
         } else if before & DETACHED != 0 {
             Finish::Recycle
         } else {

@@ -17,7 +17,7 @@
 //! * Before the memory goes, the highest ticket of the block is noted outside it; before a frame of the block is handed out again, each
 //!   gets that ticket ([`Word::renew`](crate::waiter::word::Word::renew)), and its next wait a higher one. So a stale pair meets a word
 //!   that has its ticket neither before (ended), nor meanwhile (0 is never given out), nor after.
-//! * A waker has no ticket (`wait::notify`): a call that comes late raises NOTIFIED in a frame that is free, and finds INIT. No code asks a
+//! * A waker has no ticket (`wait::poll`): a call that comes late raises NOTIFIED in a frame that is free, and finds INIT. No code asks a
 //!   free frame for that flag, and each life begins with flags of its own, whatever was there.
 //! * Apart from that flag, only the owner writes to a free frame; it is the slab, under its lock, or the trimmer that took the frame out.
 //! * If the system refuses, or keeps what was there, then the words are what they were, and the above holds all the more.

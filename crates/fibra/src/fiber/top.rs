@@ -75,7 +75,9 @@ pub(crate) struct FiberTop {
     pub(crate) watch: Cell<*const ()>,
     /// The innermost of the values that it carries along; `wait::hooks` knows the type. Null if there is none.
     pub(crate) carried: Cell<*const ()>,
-    /// Futures that it is polling, one inside the other; see `wait::notify`.
+    /// Its own thread-locals; `wait::own_locals` knows the type. Null if it uses those of its worker's thread.
+    pub(crate) own_locals: Cell<*const ()>,
+    /// Futures that it is polling, one inside the other; see `wait::poll`.
     pub(crate) polls: Cell<u32>,
     /// Something here has to be cleared before the next fiber uses the stack.
     pub(crate) dirty: Cell<bool>,
@@ -101,17 +103,17 @@ impl FiberTop {
         // bytes are a valid `FiberTop`.
         unsafe { &*stack.user_area().cast::<FiberTop>() }
     }
+
     /// Prepares the record for a new fiber. Fields that every fiber leaves as it found them (locals, shields, the wait record) are not
     /// touched.
-    /// A new fiber moves in. What every fiber leaves behind as it found it (locals, shields, the wait record) is not touched.
     #[inline(always)]
     pub(crate) fn clean(&self) {
         if !self.is_clean() {
             self.reset();
         }
     }
+
     /// May the next fiber use the record as it is? (No panic began here either: one marks the record, and opens the stack's reserve.)
-    /// May the next fiber move in as it is? (No panic began here either: one marks the record, and opens the stack's reserve.)
     #[inline(always)]
     pub(crate) fn is_clean(&self) -> bool {
         debug_assert!(
@@ -122,6 +124,7 @@ impl FiberTop {
                 && self.polls.get() == 0
                 && self.watch.get().is_null()
                 && self.carried.get().is_null()
+                && self.own_locals.get().is_null()
         );
         !self.dirty.get()
     }
@@ -135,8 +138,8 @@ impl FiberTop {
         self.cancel.deliveries.set(0);
         self.dirty.set(false);
     }
+
     /// Notes the wait that the fiber is about to begin.
-    /// Notes what the fiber is about to wait for.
     #[inline(always)]
     pub(crate) fn note_wait(&self, reason: u8, object: u64, site: &'static Location<'static>, since: u64) {
         // Relaxed, all: see the header.

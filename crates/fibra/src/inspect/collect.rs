@@ -2,7 +2,7 @@
 //!
 //! * Nothing is stopped. A frame is read between two looks at its word: if the ticket has changed, it is read again.
 //! * Locks and selects are found by the addresses in wait records. They belong to fibers that may go on and free them, so the kernel reads
-//!   them (`prim::peek`), and what was read counts only if a fiber is still in that wait afterwards ([`Watch`]).
+//!   them (`prim::peek`), and what was read counts only if a fiber is still in that wait afterwards ([`ParkedFiber`]).
 //! * Each address is read once, however many fibers wait for it.
 //!
 //! Above: `mod.rs`, `graph.rs`. Below: `fiber::frame` (the census), `monitor::objects`, `monitor::open_scopes`, `sync::seen`,
@@ -16,7 +16,7 @@ use super::snapshot::{
     ChannelInfo, FiberInfo, FiberState, LockHolder, LockInfo, LockKind, Object, ScopeInfo, SelectArm, SemaphoreInfo,
     Snapshot, SocketInfo, WaitInfo, WorkerInfo,
 };
-use crate::fiber::frame::{self, Counted, NO_HOME, Watch, flag};
+use crate::fiber::frame::{self, Counted, NO_HOME, ParkedFiber, flag};
 use crate::fiber::id::FiberId;
 use crate::monitor::deep_channels;
 use crate::monitor::metrics::Metrics;
@@ -24,11 +24,11 @@ use crate::monitor::objects::{self, ChannelFacts};
 use crate::monitor::open_scopes::{self, ScopeFacts};
 use crate::prim::atomic::Ordering;
 use crate::prim::policy;
-use crate::sched::shared::Shared;
+use crate::sched::shared::RuntimeShared;
 use crate::select::sheet;
 use crate::sync::seen::{self, Holder};
 use crate::wait::reason::WaitReason;
-use crate::waiter::word::State;
+use crate::waiter::word::WaiterState;
 
 /// How often a frame is read that changes meanwhile.
 const READS: u32 = 3;
@@ -36,7 +36,7 @@ const READS: u32 = 3;
 /// A fiber that was found, as far as its place in memory goes: the same order as in the snapshot.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Found {
-    pub(super) watch: Watch,
+    pub(super) watch: ParkedFiber,
     /// Its runtime, by address; compared only.
     pub(super) runtime: usize,
     /// Its root scope or scope, by address.
@@ -44,10 +44,10 @@ pub(super) struct Found {
 }
 
 /// The snapshot of a runtime, or of all; and where the fibers in it are found.
-pub(super) fn collect(only: Option<&Shared>) -> (Snapshot, Vec<Found>) {
+pub(super) fn collect(only: Option<&RuntimeShared>) -> (Snapshot, Vec<Found>) {
     let start = policy::now();
     let others = if only.is_none() { objects::runtimes() } else { Vec::new() };
-    let runtimes: Vec<&Shared> = only.into_iter().chain(others.iter().map(|other| &**other)).collect();
+    let runtimes: Vec<&RuntimeShared> = only.into_iter().chain(others.iter().map(|other| &**other)).collect();
     let channels = objects::channels();
     deep_channels::look(&channels);
     let scopes = open_scopes::open_scopes();
@@ -67,7 +67,7 @@ pub(super) fn collect(only: Option<&Shared>) -> (Snapshot, Vec<Found>) {
 }
 
 /// A fiber that waits, by its number.
-pub(super) fn find(fiber: FiberId) -> Option<Watch> {
+pub(super) fn find(fiber: FiberId) -> Option<ParkedFiber> {
     let mut found = None;
     frame::census(|frame| {
         // Relaxed: compared only.
@@ -123,13 +123,13 @@ fn fiber(frame: Counted<'_>, now: u64) -> Option<FiberInfo> {
     let is_task = flags.has(flag::TASK);
     let top = frame.top();
     let state = match frame.waiter.word.snapshot().state() {
-        State::Init | State::Done | State::Cancelled => return None,
+        WaiterState::Init | WaiterState::Done | WaiterState::Cancelled => return None,
         // A half of a `join` that no worker took is its joiner's business, and will not become a fiber.
-        State::Runnable if flags.has(flag::HALF) && top.is_none() => return None,
-        State::Runnable if top.is_none() && !is_task => FiberState::NotStarted,
-        State::Runnable => FiberState::Ready,
-        State::Running => FiberState::Running,
-        State::Parking | State::Parked => FiberState::Parked,
+        WaiterState::Runnable if flags.has(flag::HALF) && top.is_none() => return None,
+        WaiterState::Runnable if top.is_none() && !is_task => FiberState::NotStarted,
+        WaiterState::Runnable => FiberState::Ready,
+        WaiterState::Running => FiberState::Running,
+        WaiterState::Parking | WaiterState::Parked => FiberState::Parked,
     };
     let wait = top.filter(|_| state == FiberState::Parked).and_then(|top| {
         let has_deadline = top.is_timed();
@@ -177,10 +177,10 @@ pub(crate) fn named(reason: WaitReason, object: u64) -> Object {
     }
 }
 
-fn workers(runtimes: &[&Shared], fibers: &[FiberInfo], found: &[Found]) -> Vec<WorkerInfo> {
+fn workers(runtimes: &[&RuntimeShared], fibers: &[FiberInfo], found: &[Found]) -> Vec<WorkerInfo> {
     let mut all = Vec::new();
     for shared in runtimes {
-        let address = std::ptr::from_ref::<Shared>(shared).addr();
+        let address = std::ptr::from_ref::<RuntimeShared>(shared).addr();
         let here = fibers.iter().zip(found).filter(|(_, found)| found.runtime == address);
         let running: HashMap<_, _> = here
             .filter(|(fiber, _)| fiber.state == FiberState::Running)
@@ -256,7 +256,7 @@ fn contended(snapshot: &mut Snapshot, found: &[Found]) {
         by_frame.extend(fibers.map(|(fiber, found)| (found.watch.address(), fiber.id)));
     }
     let holder = |holder| match holder {
-        Holder::Nobody => LockHolder::Nobody,
+        Holder::None => LockHolder::Nobody,
         Holder::Frame(frame) => by_frame.get(&frame).map_or(LockHolder::Unknown, |id| LockHolder::Fiber(*id)),
         Holder::Fiber(id) => LockHolder::Fiber(FiberId::from_u64(id)),
         Holder::Thread => LockHolder::Thread,
@@ -271,7 +271,7 @@ fn contended(snapshot: &mut Snapshot, found: &[Found]) {
     };
     let mut waiting: Vec<usize> = (0..snapshot.fibers.len()).filter(|at| has_object(&snapshot.fibers[*at])).collect();
     waiting.sort_by_key(|at| snapshot.fibers[*at].wait.as_ref().map(|wait| std::cmp::Reverse(wait.since)));
-    let (mut locks, mut semaphores, mut sockets) = (Places::default(), Places::default(), Places::default());
+    let (mut locks, mut semaphores, mut sockets) = (Numbering::default(), Numbering::default(), Numbering::default());
     for at in waiting {
         let (fiber, watch) = (&mut snapshot.fibers[at], found[at].watch);
         let id = fiber.id;
@@ -355,24 +355,24 @@ fn lock_holder(reason: WaitReason, address: usize, holder: impl Fn(Holder) -> Lo
         return seen::mutex(address).map(holder);
     }
     seen::rwlock(address).map(|(writer, readers)| match writer {
-        Holder::Nobody if readers > 0 => LockHolder::Readers(readers),
+        Holder::None if readers > 0 => LockHolder::Readers(readers),
         writer => holder(writer),
     })
 }
 
 /// Things by number, in the order in which they were first met.
-struct Places<T> {
+struct Numbering<T> {
     all: Vec<T>,
     at: HashMap<u64, usize>,
 }
 
-impl<T> Default for Places<T> {
+impl<T> Default for Numbering<T> {
     fn default() -> Self {
         Self { all: Vec::new(), at: HashMap::new() }
     }
 }
 
-impl<T> Places<T> {
+impl<T> Numbering<T> {
     fn of(&mut self, number: u64, new: impl FnOnce() -> T) -> &mut T {
         let at = match self.at.entry(number) {
             Entry::Occupied(known) => *known.get(),

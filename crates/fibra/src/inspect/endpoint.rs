@@ -49,12 +49,12 @@ const PAGE: &str = include_str!("page.html");
 
 /// Where to listen.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum ListenAddress {
     Tcp(SocketAddr),
     Unix(PathBuf),
 }
 
-impl Place {
+impl ListenAddress {
     /// From the value of `FIBRA_INSPECT`. `open`: an address that others can reach is allowed.
     pub(crate) fn parse(value: &str, open: bool) -> Result<Option<Self>, String> {
         match value.trim() {
@@ -73,20 +73,20 @@ impl Place {
 /// Where this process listens, if it does.
 #[derive(Default)]
 struct Served {
-    place: Mutex<Option<Place>>,
+    place: Mutex<Option<ListenAddress>>,
 }
 
 static SERVED: PerProcess<Served> = PerProcess::new(Served::default);
 
 /// Starts the server of this process, if there is none yet. `token`: what a request must name that acts; without one none may.
-pub(crate) fn serve(place: Place, token: Option<Token>) -> io::Result<()> {
+pub(crate) fn serve(place: ListenAddress, token: Option<Token>) -> io::Result<()> {
     let mut served = SERVED.get().place.lock();
     if served.is_some() {
         return Ok(());
     }
     let name = "fibra-inspect".to_owned();
     match &place {
-        Place::Tcp(address) => {
+        ListenAddress::Tcp(address) => {
             let open = !address.ip().is_loopback();
             let listener = TcpListener::bind(address)?;
             say(format_args!("fibra: the inspector listens at http://{}/", listener.local_addr()?));
@@ -97,7 +97,7 @@ pub(crate) fn serve(place: Place, token: Option<Token>) -> io::Result<()> {
                 }
             })?;
         }
-        Place::Unix(path) => {
+        ListenAddress::Unix(path) => {
             let path = if path.as_os_str().is_empty() { own_path()? } else { path.clone() };
             // What a process with this number left behind.
             let _ = fs::remove_file(&path);
@@ -297,14 +297,14 @@ mod tests {
 
     #[test]
     fn only_this_machine_unless_told_otherwise() {
-        let tcp = |text: &str| Place::Tcp(text.parse().unwrap());
-        assert_eq!(Place::parse("127.0.0.1:6680", false), Ok(Some(tcp("127.0.0.1:6680"))));
-        assert_eq!(Place::parse(" [::1]:80 ", false), Ok(Some(tcp("[::1]:80"))));
-        assert!(Place::parse("0.0.0.0:6680", false).is_err());
-        assert_eq!(Place::parse("0.0.0.0:6680", true), Ok(Some(tcp("0.0.0.0:6680"))));
-        assert_eq!(Place::parse("unix:/tmp/a", false), Ok(Some(Place::Unix("/tmp/a".into()))));
-        assert_eq!(Place::parse("0", false), Ok(None));
-        assert!(Place::parse("6680", false).is_err());
+        let tcp = |text: &str| ListenAddress::Tcp(text.parse().unwrap());
+        assert_eq!(ListenAddress::parse("127.0.0.1:6680", false), Ok(Some(tcp("127.0.0.1:6680"))));
+        assert_eq!(ListenAddress::parse(" [::1]:80 ", false), Ok(Some(tcp("[::1]:80"))));
+        assert!(ListenAddress::parse("0.0.0.0:6680", false).is_err());
+        assert_eq!(ListenAddress::parse("0.0.0.0:6680", true), Ok(Some(tcp("0.0.0.0:6680"))));
+        assert_eq!(ListenAddress::parse("unix:/tmp/a", false), Ok(Some(ListenAddress::Unix("/tmp/a".into()))));
+        assert_eq!(ListenAddress::parse("0", false), Ok(None));
+        assert!(ListenAddress::parse("6680", false).is_err());
     }
 
     #[test]

@@ -14,7 +14,7 @@ use std::collections::HashMap;
 
 use super::collect::Found;
 use super::snapshot::{FiberState, Snapshot};
-use crate::fiber::frame::Watch;
+use crate::fiber::frame::ParkedFiber;
 use crate::prim::peek::peek_bytes;
 
 /// The most of a stack that is searched, from its end.
@@ -36,7 +36,7 @@ pub(super) fn referring(snapshot: &Snapshot, found: &[Found], places: &[usize]) 
         let words = match snapshot.fibers[fiber].state {
             FiberState::Parked => suspended_stack(found.watch),
             FiberState::Running => peek_end(found.watch, snapshot.asked_at),
-            FiberState::Ready | FiberState::NotStarted => peek_bytes(found.watch.address(), Watch::FRAME),
+            FiberState::Ready | FiberState::NotStarted => peek_bytes(found.watch.address(), ParkedFiber::FRAME),
         };
         for word in words.chunks_exact(size_of::<usize>()) {
             let word = usize::from_ne_bytes(word.try_into().unwrap_or_default());
@@ -54,7 +54,7 @@ pub(super) fn referring(snapshot: &Snapshot, found: &[Found], places: &[usize]) 
 }
 
 /// The stack of a parked fiber; empty if the fiber has gone on meanwhile.
-fn suspended_stack(fiber: Watch) -> Vec<u8> {
+fn suspended_stack(fiber: ParkedFiber) -> Vec<u8> {
     let Some((sp, end)) = fiber.suspended() else { return Vec::new() };
     let begin = sp.saturating_sub(RED_ZONE).max(end.saturating_sub(MOST));
     // Another back-end's context is no stack pointer.
@@ -67,7 +67,7 @@ fn suspended_stack(fiber: Watch) -> Vec<u8> {
 
 /// The part of a running fiber's stack next to its end. The fiber that asks has the addresses that are searched for in the frames of the
 /// search itself, and where these frames were the last time it asked: of its stack, only what lies above its call is read.
-fn peek_end(fiber: Watch, asked_at: usize) -> Vec<u8> {
+fn peek_end(fiber: ParkedFiber, asked_at: usize) -> Vec<u8> {
     let end = fiber.stack_end();
     if end == 0 {
         return Vec::new();

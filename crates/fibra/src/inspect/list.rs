@@ -8,7 +8,7 @@ use super::deadlock;
 use super::snapshot::{FiberState, Snapshot};
 use crate::prim::say;
 use crate::sched::monitoring::OnWorker;
-use crate::sched::shared::Shared;
+use crate::sched::shared::RuntimeShared;
 use crate::trace::{self, When};
 
 /// Longest list that is printed.
@@ -32,12 +32,12 @@ impl Snapshot {
 }
 
 /// One line per fiber of this runtime that has not ended, at most fifty.
-pub(crate) fn fibers_of(shared: &Shared) -> String {
+pub(crate) fn fibers_of(shared: &RuntimeShared) -> String {
     collect(Some(shared)).0.list()
 }
 
 /// The started fibers of one worker: the one it runs, and the others, at most ten of them.
-pub(crate) fn on_worker(shared: &Shared, worker: usize) -> OnWorker {
+pub(crate) fn on_worker(shared: &RuntimeShared, worker: usize) -> OnWorker {
     let snapshot = collect(Some(shared)).0;
     let mut found = OnWorker::default();
     for fiber in snapshot.fibers.iter().filter(|fiber| fiber.worker == Some(worker)) {
@@ -58,7 +58,7 @@ pub(crate) fn on_worker(shared: &Shared, worker: usize) -> OnWorker {
 }
 
 /// A run has waited for a while: says for which fibers, on standard error.
-pub(crate) fn say_whom_we_wait_for(shared: &Shared, waited: Duration) {
+pub(crate) fn say_whom_we_wait_for(shared: &RuntimeShared, waited: Duration) {
     let list = fibers_of(shared);
     say(format_args!(
         "fibra: run of \"{}\" has waited for {waited:?} for its fibers to end; these are still there:\n{}",
@@ -68,7 +68,7 @@ pub(crate) fn say_whom_we_wait_for(shared: &Shared, waited: Duration) {
 }
 
 /// The snapshot of a runtime on standard error, with its deadlocks.
-pub(crate) fn print(shared: &Shared) {
+pub(crate) fn print(shared: &RuntimeShared) {
     say_all(&format!("runtime \"{}\"", shared.config.name), Some(shared));
     trace::write_at(When::Signal);
 }
@@ -78,7 +78,7 @@ pub(super) fn print_all() {
     say_all("all runtimes", None);
 }
 
-fn say_all(of: &str, only: Option<&Shared>) {
+fn say_all(of: &str, only: Option<&RuntimeShared>) {
     let (snapshot, found) = collect(only);
     let mut text = format!("fibra: snapshot of {of} in process {}: {snapshot}", std::process::id());
     for deadlock in deadlock::of(&snapshot, &found) {

@@ -32,11 +32,11 @@ use crate::prim::atomic::Ordering;
 use crate::prim::thread;
 use crate::reactor::signals;
 use crate::sched::monitoring::OnDeadlock;
-use crate::sched::shared::Shared;
+use crate::sched::shared::RuntimeShared;
 use crate::trace::{self, When};
 use crate::wait::reason::WaitReason;
 use crate::waiter::cancel_reason::ReasonKind;
-use crate::waiter::word::State;
+use crate::waiter::word::WaiterState;
 
 /// So long nothing has happened before a deadlock is spoken of that a thread from outside could end.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -50,9 +50,9 @@ const EXIT_CODE: i32 = 102;
 /// Asked by sysmon, or by a worker where there is none, when all workers have slept for `quiet`; see
 /// [`QuietLook`](crate::sched::monitoring::QuietLook). `said` remembers what
 /// was reported, so that it is said once.
-pub(crate) fn look(shared: &Arc<Shared>, quiet: Duration, said: &mut u64) -> Option<Duration> {
+pub(crate) fn look(shared: &Arc<RuntimeShared>, quiet: Duration, said: &mut u64) -> Option<Duration> {
     super::debugger::keep();
-    if !is_still(shared) || is_awaiting(shared) || is_anybody_free(shared) {
+    if !is_still(shared) || is_awaiting(shared) || is_any_fiber_free(shared) {
         return None;
     }
     let outside = outside_threads(shared);
@@ -96,7 +96,7 @@ pub(crate) fn look(shared: &Arc<Shared>, quiet: Duration, said: &mut u64) -> Opt
 }
 
 /// Do all workers sleep, with nothing to do?
-fn is_still(shared: &Shared) -> bool {
+fn is_still(shared: &RuntimeShared) -> bool {
     let seats = 0..shared.seats.made();
     !shared.is_closing()
         && seats.clone().all(|seat| !shared.idle.is_awake(seat))
@@ -105,7 +105,7 @@ fn is_still(shared: &Shared) -> bool {
 }
 
 /// Is there something other than a fiber's own wait that will wake one: see the header, 2 to 4?
-fn is_awaiting(shared: &Shared) -> bool {
+fn is_awaiting(shared: &RuntimeShared) -> bool {
     // Relaxed: a number; whatever changes it wakes a worker.
     shared.tasks_parked.load(Ordering::Relaxed) != 0
         || shared.remotes[..shared.seats.made()].iter().any(|remote| remote.wheel.next_deadline().is_some())
@@ -116,7 +116,7 @@ fn is_awaiting(shared: &Shared) -> bool {
 }
 
 /// A first look at the fibers that ends at one that could go on by itself: a server that waits for its clients has one soon.
-fn is_anybody_free(shared: &Arc<Shared>) -> bool {
+fn is_any_fiber_free(shared: &Arc<RuntimeShared>) -> bool {
     let runtime = Arc::as_ptr(shared).cast::<()>();
     let mut runs = false;
     let free = frame::census_until(|frame| {
@@ -125,8 +125,8 @@ fn is_anybody_free(shared: &Arc<Shared>) -> bool {
             return ControlFlow::Continue(());
         }
         match frame.waiter.word.snapshot().state() {
-            State::Init | State::Done | State::Cancelled => return ControlFlow::Continue(()),
-            State::Parked => {}
+            WaiterState::Init | WaiterState::Done | WaiterState::Cancelled => return ControlFlow::Continue(()),
+            WaiterState::Parked => {}
             _ => return ControlFlow::Break(()),
         }
         runs |= frame.has(flag::ROOT);
@@ -145,7 +145,7 @@ fn is_inside(reason: WaitReason, is_timed: bool) -> bool {
 }
 
 /// Threads of the process that could do anything.
-fn outside_threads(shared: &Shared) -> usize {
+fn outside_threads(shared: &RuntimeShared) -> usize {
     let all = std::fs::read_dir("/proc/self/task").map_or(usize::MAX, Iterator::count);
     // Relaxed: a number.
     let callers = shared.config.callers_thread && shared.remotes[0].thread.load(Ordering::Relaxed) != 0;
@@ -154,7 +154,7 @@ fn outside_threads(shared: &Shared) -> usize {
 }
 
 fn report(
-    shared: &Shared,
+    shared: &RuntimeShared,
     snapshot: &Snapshot,
     deadlocks: &[deadlock::Deadlock],
     quiet: Duration,

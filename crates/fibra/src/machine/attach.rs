@@ -32,17 +32,17 @@ use crate::prim::policy;
 use crate::prim::sync::Arc;
 use crate::runtime::{Handle, Runtime};
 use crate::sched::current;
-use crate::sched::shared::Shared;
+use crate::sched::shared::RuntimeShared;
 use crate::sched::worker::Worker;
 use crate::task::fiber::{no_suspend, shield};
 use crate::task::futures::block_on_until;
 use crate::task::spawn::{no_runtime, try_spawn};
 use crate::time::Instant;
-use crate::wait::notify::{self, Notify};
 use crate::wait::park::{self, Outcome, Wait, wait_or_cancelled, wait_watching};
+use crate::wait::poll::{self, Polling};
 use crate::wait::reason::WaitReason;
 
-/// The loops of the machines of a runtime, kept in its `Shared::machines`.
+/// The loops of the machines of a runtime, kept in its `RuntimeShared::machines`.
 #[derive(Debug)]
 struct MachineLoops {
     mesh: Arc<Mesh>,
@@ -59,20 +59,20 @@ impl MachineLoops {
 /// Runs machines on the fiber that calls it. Cancelled, they end in order.
 fn run_on_fiber(machines: Machines, site: &'static Location<'static>) -> io::Result<()> {
     let frame = current::fiber().expect("called on a fiber");
-    let (waiter, polls) = (frame.waiter_ref(), notify::polls_of(frame));
-    if notify::is_inside(polls) {
-        run_notified(machines, site, &Notify::<true>::for_waiter(waiter, polls))
+    let (waiter, polls) = (frame.waiter_ref(), poll::polls_of(frame));
+    if poll::is_inside(polls) {
+        run_polled(machines, site, &Polling::<true>::for_waiter(waiter, polls))
     } else {
-        run_notified(machines, site, &Notify::<false>::for_waiter(waiter, polls))
+        run_polled(machines, site, &Polling::<false>::for_waiter(waiter, polls))
     }
 }
 
-fn run_notified<const INSIDE: bool>(
+fn run_polled<const INSIDE: bool>(
     mut machines: Machines,
     site: &'static Location<'static>,
-    notify: &Notify<'_, INSIDE>,
+    polling: &Polling<'_, INSIDE>,
 ) -> io::Result<()> {
-    machines.set_waker(notify.waker());
+    machines.set_waker(polling.waker());
     machines.set_reactor(reactor_of(current::worker().expect("a fiber has a worker")));
     let mut rest = |machines: &Machines, rest| {
         if !machines.is_stopped() && park::is_cancelled() {
@@ -85,17 +85,17 @@ fn run_notified<const INSIDE: bool>(
             Rest::Pending => park::yield_now(),
             // From now on the loop waits only for answers to its cancellations.
             Rest::Until(until) if machines.is_stopped() => {
-                let _ = wait_or_cancelled(notify, how(until));
+                let _ = wait_or_cancelled(polling, how(until));
             }
             Rest::Until(until) => {
-                if wait_watching(notify, how(until)) == Outcome::Cancelled {
+                if wait_watching(polling, how(until)) == Outcome::Cancelled {
                     machines.stop();
                 }
             }
         }
         // The wake-ups up to now are served by the round that comes. They are not cleared before the wait: a sender
         // that met the loop on its way to sleep has put a message in after the loop's last look, and wakes once.
-        notify.begin_poll();
+        polling.begin_poll();
         Ok(if rest == Rest::Pending { machines.now() } else { policy::now() })
     };
     let mut work = |machines: &mut Machines, now| no_suspend(|| machines.work(now));
@@ -133,7 +133,7 @@ impl EventLoop {
     }
 }
 
-impl Shared {
+impl RuntimeShared {
     fn machine_loops(&self) -> &MachineLoops {
         self.machines.get_or_init(|| MachineLoops::new(self.remotes.len()))
     }
@@ -245,7 +245,7 @@ impl Handle {
 
 /// Calls `f` with the runtime that the call is made in.
 #[track_caller]
-fn in_runtime<R>(f: impl FnOnce(&Shared) -> R) -> R {
+fn in_runtime<R>(f: impl FnOnce(&RuntimeShared) -> R) -> R {
     match current::worker() {
         Some(worker) => f(&worker.shared),
         None => match current::runtime() {

@@ -138,10 +138,10 @@ impl Mailbox {
 pub(crate) struct Call<D> {
     /// Present until the call is over.
     mailbox: Option<Mailbox>,
-    state: State<D>,
+    state: CallState<D>,
 }
 
-enum State<D> {
+enum CallState<D> {
     /// Submitted. Its mailbox knows the target's mail, for the cancellation.
     Waiting {
         op: InFlight,
@@ -161,7 +161,7 @@ impl<D: Send + 'static> Call<D> {
         let Some(target) = mesh.and_then(|mesh| mesh.post(to.thread)) else {
             request.owned.arrive();
             let refused = settle(Done { owned: request.owned }, Some(UNREACHABLE)).err();
-            return Self { mailbox: Some(mailbox), state: State::Refused(refused) };
+            return Self { mailbox: Some(mailbox), state: CallState::Refused(refused) };
         };
         request.owned.fix(|fixed| fixed.source = Some(MachineRef { thread: OUTSIDE, machine: 0 }));
         if mailbox.target.as_ref().is_none_or(|last| !Arc::ptr_eq(last, target)) {
@@ -176,12 +176,12 @@ impl<D: Send + 'static> Call<D> {
             // Answered and dropped, it goes home: that is here.
             super::routing::unreachable_now(message);
         }
-        Self { mailbox: Some(mailbox), state: State::Waiting { op, to } }
+        Self { mailbox: Some(mailbox), state: CallState::Waiting { op, to } }
     }
 
     /// Its mailbox, if it was answered: for the next call.
     pub(crate) fn into_mailbox(mut self) -> Option<Mailbox> {
-        matches!(self.state, State::Over).then(|| self.mailbox.take())?
+        matches!(self.state, CallState::Over).then(|| self.mailbox.take())?
     }
 }
 
@@ -206,13 +206,13 @@ impl<D: Send + 'static> Future for Call<D> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
         match &mut this.state {
-            State::Waiting { .. } => {}
-            State::Refused(error) => {
+            CallState::Waiting { .. } => {}
+            CallState::Refused(error) => {
                 let error = error.take().expect("refused once");
-                this.state = State::Over;
+                this.state = CallState::Over;
                 return Poll::Ready(Err(error));
             }
-            State::Over => panic!("fibra: a call was polled after it was ready"),
+            CallState::Over => panic!("fibra: a call was polled after it was ready"),
         }
         let mailbox = this.mailbox.as_ref().expect("waiting");
         match mailbox.post.desk.look(|| cx.waker().clone()) {
@@ -227,7 +227,7 @@ impl<D: Send + 'static> Future for Call<D> {
                     unreachable!("only the answer comes to a desk")
                 };
                 done.owned.arrive();
-                this.state = State::Over;
+                this.state = CallState::Over;
                 Poll::Ready(settle(done, None))
             }
         }
@@ -236,7 +236,7 @@ impl<D: Send + 'static> Future for Call<D> {
 
 impl<D> Drop for Call<D> {
     fn drop(&mut self) {
-        let (State::Waiting { op, to }, Some(mailbox)) = (&self.state, &self.mailbox) else { return };
+        let (CallState::Waiting { op, to }, Some(mailbox)) = (&self.state, &self.mailbox) else { return };
         let target = mailbox.target.as_ref().expect("it was sent there");
         if let Some(node) = op.cancel() {
             node.set_cancel_to(*to);
@@ -255,9 +255,9 @@ impl<D> Drop for Call<D> {
 impl<D> fmt::Debug for Call<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = match &self.state {
-            State::Waiting { .. } => "waiting",
-            State::Refused(_) => "refused",
-            State::Over => "over",
+            CallState::Waiting { .. } => "waiting",
+            CallState::Refused(_) => "refused",
+            CallState::Over => "over",
         };
         f.debug_struct("Call").field("state", &state).finish()
     }

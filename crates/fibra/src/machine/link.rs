@@ -7,7 +7,7 @@
 use std::mem::offset_of;
 use std::ptr::{self, NonNull};
 
-use super::node::Node;
+use super::node::OpNode;
 use crate::prim::atomic::AtomicPtr;
 use crate::prim::linked::Linked;
 
@@ -23,9 +23,9 @@ impl LinkKind {
     /// The offset of that link in a node.
     pub(super) fn offset(self) -> usize {
         match self {
-            Self::Main => offset_of!(Node, main),
-            Self::Cancel => offset_of!(Node, cancel),
-            Self::Note => offset_of!(Node, note),
+            Self::Main => offset_of!(OpNode, main),
+            Self::Cancel => offset_of!(OpNode, cancel),
+            Self::Note => offset_of!(OpNode, note),
         }
     }
 }
@@ -47,7 +47,7 @@ impl Link {
     /// # Safety
     /// The link is part of a living node.
     #[inline]
-    pub(super) unsafe fn node(link: NonNull<Link>) -> (NonNull<Node>, LinkKind) {
+    pub(super) unsafe fn node(link: NonNull<Link>) -> (NonNull<OpNode>, LinkKind) {
         // SAFETY: it is alive.
         let kind = unsafe { link.as_ref() }.kind;
         // SAFETY: the link lies that far inside a node, and its pointer was made from the node's.

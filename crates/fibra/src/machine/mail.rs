@@ -22,13 +22,13 @@ use crate::prim::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, handshak
 use crate::prim::bug::seeded_bug;
 use crate::prim::mpsc::{Batch, Chain, Closed, Mpsc};
 
-pub(super) struct Mail {
+pub(super) struct LoopMail {
     links: CacheLine<Mpsc<Link>>,
     /// The owner is asleep, or about to be: 1.
     asleep: AtomicU32,
 }
 
-impl Mail {
+impl LoopMail {
     pub(super) fn new() -> Self {
         Self { links: CacheLine(Mpsc::new()), asleep: AtomicU32::new(0) }
     }
@@ -77,16 +77,16 @@ impl Mail {
     }
 
     /// True if the owner sleeps and no other sender has taken on the task of kicking it.
-    pub(super) fn wake(&self) -> bool {
+    pub(super) fn must_kick(&self) -> bool {
         // Second half of the handshake with `may_sleep`. SeqCst: of several senders that see the owner asleep, one
         // kicks.
         handshake_load_u32(&self.asleep) != 0 && self.asleep.swap(0, Ordering::SeqCst) != 0
     }
 }
 
-impl fmt::Debug for Mail {
+impl fmt::Debug for LoopMail {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Mail").field("empty", &self.is_empty()).finish()
+        f.debug_struct("LoopMail").field("empty", &self.is_empty()).finish()
     }
 }
 
@@ -107,7 +107,7 @@ pub(super) const OUTSIDE: u32 = u32::MAX;
 /// Outlives the loop.
 #[derive(Debug)]
 pub(super) struct Post {
-    pub(super) mail: Mail,
+    pub(super) mail: LoopMail,
     pub(super) desk: Desk<std::task::Waker>,
     /// The number of the loop in its mesh.
     pub(super) thread: u32,
@@ -126,7 +126,7 @@ pub(super) struct Post {
 impl Post {
     pub(super) fn new(thread: u32) -> Self {
         Self {
-            mail: Mail::new(),
+            mail: LoopMail::new(),
             desk: Desk::new(),
             thread,
             outside: AtomicUsize::new(0),
@@ -177,7 +177,7 @@ impl Post {
     /// Only a sender that found the mail empty may have to kick: links behind an earlier one are taken out together
     /// with it.
     fn sent(&self, was_empty: bool) {
-        if was_empty && self.mail.wake() {
+        if was_empty && self.mail.must_kick() {
             self.kick();
         }
     }
@@ -191,7 +191,7 @@ impl Post {
     /// Such a handle is gone: the loop may have nothing left to wait for, and end.
     pub(super) fn leave(&self) {
         // SeqCst: before the look at `asleep`; pairs with `may_sleep` and then `is_watched`.
-        if self.outside.fetch_sub(1, Ordering::SeqCst) == 1 && self.mail.wake() {
+        if self.outside.fetch_sub(1, Ordering::SeqCst) == 1 && self.mail.must_kick() {
             self.kick();
         }
     }
@@ -209,7 +209,7 @@ impl Post {
 
     /// Something has come for the loop by a way other than the mail.
     pub(super) fn rouse(&self) {
-        if self.mail.wake() {
+        if self.mail.must_kick() {
             self.kick();
         }
     }
@@ -289,7 +289,7 @@ mod tests {
     // (That it loses nothing all the same is what the models of the mail show.)
     #[test]
     fn the_mail_has_no_lock() {
-        let Mail { links: CacheLine(links), asleep } = Mail::new();
+        let LoopMail { links: CacheLine(links), asleep } = LoopMail::new();
         let _: (Mpsc<Link>, AtomicU32) = (links, asleep);
     }
 

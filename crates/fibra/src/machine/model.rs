@@ -7,7 +7,7 @@
 use super::address::{CANCELLED, MachineRef};
 use super::link::{Link, LinkKind};
 use super::mail::Post;
-use super::node::{InFlight, Node, NodeRef, Owned, State};
+use super::node::{InFlight, NodeRef, OpNode, OpStage, Owned};
 use super::op::Op;
 use super::pool::OpPool;
 use crate::prim::model::{check, thread};
@@ -60,7 +60,7 @@ fn taken(links: Batch<Link>) -> Vec<Item> {
 }
 
 fn send(post: &Post, owned: Owned) {
-    let link = Node::link(owned.into_raw(), LinkKind::Main);
+    let link = OpNode::link(owned.into_raw(), LinkKind::Main);
     // SAFETY: given up for its link.
     assert!(unsafe { post.send(link) }.is_ok());
 }
@@ -107,7 +107,7 @@ fn target_round(there: &Post, at_once: bool, held: &mut Option<Owned>, first: u6
 fn initiator_round(here: &Post, at_once: bool, pool: &mut OpPool<u32>, op: &mut Option<InFlight>) -> Option<Op<u32>> {
     for item in taken(here.mail.take_all()) {
         let Item::Main(mut owned) = item else { unreachable!() };
-        assert_eq!(owned.state(), State::Answered);
+        assert_eq!(owned.state(), OpStage::Answered);
         owned.arrive();
         assert_eq!(owned.moving().result, if at_once { 1 } else { CANCELLED });
         assert_eq!(owned.data_mut::<u32>().unwrap().take(), Some(11));
@@ -136,7 +136,7 @@ fn cancel_against_completion(at_once: bool) {
         // In flight until its home has taken it: the cancellation is requested through the home's `InFlight`.
         let cancel = op.cancel().expect("the first to ask");
         assert!(op.cancel().is_none(), "asking twice is asking once");
-        let link = Node::link(cancel.into_raw(), LinkKind::Cancel);
+        let link = OpNode::link(cancel.into_raw(), LinkKind::Cancel);
         // SAFETY: the reference was given up for its link.
         assert!(unsafe { there.send(link) }.is_ok());
         let mut op = Some(op);

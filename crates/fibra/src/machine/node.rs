@@ -63,7 +63,7 @@ const CANCEL: u32 = 2;
 /// The stage of a node; see the head of this file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u32)]
-pub(super) enum State {
+pub(super) enum OpStage {
     Fresh,
     Submitted,
     /// A cancellation that comes now comes too late.
@@ -99,12 +99,12 @@ impl Moving {
     const NEW: Self = Self { result: 0, destination: None, deadline: 0, has_pinned_home: false };
 }
 
-pub(super) struct Node {
+pub(super) struct OpNode {
     pub(super) main: Link,
     refs: AtomicU32,
     /// `RUNG` and `CANCEL`.
     flags: AtomicU32,
-    /// A [`State`].
+    /// A [`OpStage`].
     stage: AtomicU32,
     /// The place where the target keeps the operation, for the target's own use; see [`Owned::set_place`].
     place: AtomicU32,
@@ -124,7 +124,7 @@ pub(super) struct Node {
     pub(super) note: Link,
 }
 
-impl Node {
+impl OpNode {
     /// A free node of that pool, which sets the data, an `Option<D>` that lives as long as the node.
     pub(super) fn new<D: 'static>(pool: *const PoolMemory) -> Self {
         let fixed = Fixed { id: 0, trace: 0, parent: 0, opcode: 0, source: None, standing: false };
@@ -132,7 +132,7 @@ impl Node {
             main: Link::new(LinkKind::Main),
             refs: AtomicU32::new(0),
             flags: AtomicU32::new(0),
-            stage: AtomicU32::new(State::Fresh as u32),
+            stage: AtomicU32::new(OpStage::Fresh as u32),
             place: AtomicU32::new(0),
             fixed: UnsafeCell::new(fixed),
             moving: UnsafeCell::new(Moving::NEW),
@@ -154,7 +154,7 @@ impl Node {
 
     /// The link of a node in one of its roles. The pointer may be used for the whole node.
     #[inline]
-    pub(super) fn link(node: NonNull<Node>, kind: LinkKind) -> NonNull<Link> {
+    pub(super) fn link(node: NonNull<OpNode>, kind: LinkKind) -> NonNull<Link> {
         // SAFETY: an address inside the node, which is alive: a node lives as long as any holder has a pointer to it.
         unsafe { node.byte_add(kind.offset()).cast() }
     }
@@ -172,7 +172,7 @@ impl Node {
     }
 
     /// Whether the node has reached that stage. For holders that do not own it.
-    fn is_at_least(&self, state: State) -> bool {
+    fn is_at_least(&self, state: OpStage) -> bool {
         // Acquire: pairs with the owner's release in `enter`.
         self.stage.load(Ordering::Acquire) >= state as u32
     }
@@ -182,7 +182,7 @@ impl Node {
     /// # Safety
     /// The caller holds one of the counted rights to the node, and gives it up.
     #[inline]
-    unsafe fn release(node: NonNull<Node>) {
+    unsafe fn release(node: NonNull<OpNode>) {
         // SAFETY: alive, because the caller's right still counts.
         let here = unsafe { node.as_ref() };
         // Models look too: there a count that is off must be found before the memory goes.
@@ -208,14 +208,14 @@ impl Node {
     }
 }
 
-impl fmt::Debug for Node {
+impl fmt::Debug for OpNode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Node").finish_non_exhaustive()
+        f.debug_struct("OpNode").finish_non_exhaustive()
     }
 }
 
 /// The ownership of a node: see the head of this file.
-pub(super) struct Owned(NonNull<Node>);
+pub(super) struct Owned(NonNull<OpNode>);
 
 // SAFETY: there is one owner, wherever it is; what it alone touches goes with it, and the data is `Send`. What others touch is atomic or
 // fixed. (Not `Sync`: the data need not be.)
@@ -227,14 +227,14 @@ impl Owned {
     /// # Safety
     /// The node is free, and no other thread knows it. Its data is an `Option<D>` that owns nothing.
     #[inline]
-    pub(super) unsafe fn first<D: Send + 'static>(node: NonNull<Node>, id: u64, opcode: u32, data: D) -> Self {
+    pub(super) unsafe fn first<D: Send + 'static>(node: NonNull<OpNode>, id: u64, opcode: u32, data: D) -> Self {
         // SAFETY: alive, and ours alone.
         let here = unsafe { node.as_ref() };
         // Relaxed, all four: no other thread knows the node; a thread that learns of it does so by way of a queue or
         // the mail.
         here.refs.store(1, Ordering::Relaxed);
         here.flags.store(0, Ordering::Relaxed);
-        here.stage.store(State::Fresh as u32, Ordering::Relaxed);
+        here.stage.store(OpStage::Fresh as u32, Ordering::Relaxed);
         // Relaxed: as above.
         here.cancel_to.store(NOWHERE, Ordering::Relaxed);
         let fixed = Fixed { id, trace: id, parent: 0, opcode, source: None, standing: false };
@@ -249,20 +249,20 @@ impl Owned {
     }
 
     #[inline]
-    fn node(&self) -> &Node {
+    fn node(&self) -> &OpNode {
         // SAFETY: alive: the owner counts.
         unsafe { self.0.as_ref() }
     }
 
     #[inline]
-    pub(super) fn into_raw(self) -> NonNull<Node> {
+    pub(super) fn into_raw(self) -> NonNull<OpNode> {
         ManuallyDrop::new(self).0
     }
 
     /// # Safety
     /// The node came from [`Owned::into_raw`], and this is the only time that it is taken back.
     #[inline]
-    pub(super) unsafe fn from_raw(node: NonNull<Node>) -> Self {
+    pub(super) unsafe fn from_raw(node: NonNull<OpNode>) -> Self {
         Self(node)
     }
 
@@ -275,7 +275,7 @@ impl Owned {
     /// Changes what is fixed from submission on.
     #[inline]
     pub(super) fn fix(&mut self, change: impl FnOnce(&mut Fixed)) {
-        assert_eq!(self.state(), State::Fresh, "an operation in flight is not changed");
+        assert_eq!(self.state(), OpStage::Fresh, "an operation in flight is not changed");
         // SAFETY: fresh: only the owner knows the node, and the owner is borrowed exclusively.
         self.node().fixed.with_mut(|fixed| change(unsafe { &mut *fixed }));
     }
@@ -293,19 +293,19 @@ impl Owned {
     }
 
     #[inline]
-    pub(super) fn state(&self) -> State {
+    pub(super) fn state(&self) -> OpStage {
         // Relaxed: the owner wrote it.
         match self.node().stage.load(Ordering::Relaxed) {
-            0 => State::Fresh,
-            1 => State::Submitted,
-            2 => State::Answered,
-            3 => State::Home,
-            _ => State::Acknowledged,
+            0 => OpStage::Fresh,
+            1 => OpStage::Submitted,
+            2 => OpStage::Answered,
+            3 => OpStage::Home,
+            _ => OpStage::Acknowledged,
         }
     }
 
     #[inline]
-    fn enter(&mut self, state: State) {
+    fn enter(&mut self, state: OpStage) {
         // Release: pairs with the acquire load of holders that read the stage and do not own the node.
         self.node().stage.store(state as u32, Ordering::Release);
     }
@@ -330,19 +330,19 @@ impl Owned {
     /// has come back.
     #[inline]
     pub(super) fn submit(&mut self, home: &Arc<Post>) -> InFlight {
-        debug_assert_eq!(self.state(), State::Fresh);
+        debug_assert_eq!(self.state(), OpStage::Fresh);
         // SAFETY: still fresh: only the owner knows the node.
         self.node().home.with_mut(|place| unsafe { *place = Arc::as_ptr(home) });
-        self.enter(State::Submitted);
+        self.enter(OpStage::Submitted);
         InFlight(self.0)
     }
 
     /// The answer. From here on a cancellation comes too late.
     #[inline]
     pub(super) fn answer(&mut self, result: i32) {
-        debug_assert_eq!(self.state(), State::Submitted);
+        debug_assert_eq!(self.state(), OpStage::Submitted);
         self.moved(|moving| moving.result = result);
-        self.enter(State::Answered);
+        self.enter(OpStage::Answered);
     }
 
     /// The target notes where it keeps the operation, so that its cancellation finds it there without a search.
@@ -355,14 +355,14 @@ impl Owned {
     /// The operation has come home.
     #[inline]
     pub(super) fn arrive(&mut self) {
-        self.enter(State::Home);
+        self.enter(OpStage::Home);
     }
 
     /// The initiator has taken the answer, if it has come home.
     #[inline]
     pub(super) fn acknowledge(&mut self) {
-        if self.state() == State::Home {
-            self.enter(State::Acknowledged);
+        if self.state() == OpStage::Home {
+            self.enter(OpStage::Acknowledged);
         }
     }
 
@@ -372,7 +372,7 @@ impl Owned {
         let is_theirs = self.home() == Arc::as_ptr(home);
         // Relaxed: the owner wrote it.
         let stage = self.node().stage.load(Ordering::Relaxed);
-        let is_on_its_way = stage == State::Submitted as u32 || stage == State::Answered as u32;
+        let is_on_its_way = stage == OpStage::Submitted as u32 || stage == OpStage::Answered as u32;
         (is_on_its_way && is_theirs).then_some(InFlight(self.0))
     }
 
@@ -385,7 +385,7 @@ impl Owned {
     /// Lets references to the node be used after its flight: the node keeps its home's post alive. Only called in
     /// flight.
     fn pin_home(&self) {
-        debug_assert!(matches!(self.state(), State::Submitted | State::Answered));
+        debug_assert!(matches!(self.state(), OpStage::Submitted | OpStage::Answered));
         // SAFETY: the owner alone touches it, and `Owned` is not shared between threads.
         let was_pinned =
             self.node().moving.with_mut(|moving| unsafe { std::mem::replace(&mut (*moving).has_pinned_home, true) });
@@ -412,7 +412,7 @@ impl Owned {
     /// reported it: the data is dropped wherever its operation happens to end (in a loop, a queue, a thread of another
     /// machine), and none of those caused the panic.
     #[inline]
-    fn free(node: NonNull<Node>) {
+    fn free(node: NonNull<OpNode>) {
         // SAFETY: called by the owner, which is being dropped: the node is in use, and so its pool is alive.
         let (here, pool) = unsafe { (node.as_ref(), &*node.as_ref().pool) };
         if let Some(empty) = pool.empty {
@@ -421,17 +421,17 @@ impl Owned {
             emptied.unwrap_or_else(discard_payload);
         }
         // SAFETY: the owner's own right, given up once.
-        unsafe { Node::release(node) };
+        unsafe { OpNode::release(node) };
     }
 
     /// The owner was dropped in flight: the operation is answered, if it was not, and goes home by mail.
     #[inline(never)]
     fn go_home(&mut self) {
-        if self.state() == State::Submitted {
+        if self.state() == OpStage::Submitted {
             self.answer(ABANDONED);
         }
         let home = self.home();
-        let link = Node::link(self.0, LinkKind::Main);
+        let link = OpNode::link(self.0, LinkKind::Main);
         // SAFETY: in flight, so the post is alive.
         let brought = if unsafe { (*home).thread } == OUTSIDE {
             // SAFETY: as above; owned, so in no queue. On success it is the caller's, and nothing of it is touched again.
@@ -459,8 +459,8 @@ impl Drop for Owned {
     #[inline]
     fn drop(&mut self) {
         match self.state() {
-            State::Submitted | State::Answered => self.go_home(),
-            State::Fresh | State::Home | State::Acknowledged => Self::free(self.0),
+            OpStage::Submitted | OpStage::Answered => self.go_home(),
+            OpStage::Fresh | OpStage::Home | OpStage::Acknowledged => Self::free(self.0),
         }
     }
 }
@@ -482,14 +482,14 @@ impl fmt::Debug for Owned {
 /// An operation in flight, as its home knows it. Not counted: valid until the operation has come home, or the home has
 /// closed its mail. The holder of an `InFlight` drops it then.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct InFlight(NonNull<Node>);
+pub(super) struct InFlight(NonNull<OpNode>);
 
 // SAFETY: as for `NodeRef`; its flight is for the home's thread alone, which is what `flight` demands.
 unsafe impl Send for InFlight {}
 
 impl InFlight {
     #[inline]
-    fn node(&self) -> &Node {
+    fn node(&self) -> &OpNode {
         // SAFETY: alive, because the operation is in flight.
         unsafe { self.0.as_ref() }
     }
@@ -556,27 +556,27 @@ impl PartialEq for InFlight {
 impl Eq for InFlight {}
 
 /// A counted reference to a node that another holder owns.
-pub(super) struct NodeRef(NonNull<Node>);
+pub(super) struct NodeRef(NonNull<OpNode>);
 
 // SAFETY: a reference touches only what is fixed while there are references, what is atomic, and a link that its mark makes its own.
 unsafe impl Send for NodeRef {}
 
 impl NodeRef {
     #[inline]
-    fn node(&self) -> &Node {
+    fn node(&self) -> &OpNode {
         // SAFETY: alive: the reference counts.
         unsafe { self.0.as_ref() }
     }
 
     #[inline]
-    pub(super) fn into_raw(self) -> NonNull<Node> {
+    pub(super) fn into_raw(self) -> NonNull<OpNode> {
         ManuallyDrop::new(self).0
     }
 
     /// # Safety
     /// The node came from [`NodeRef::into_raw`], and this is the only time that it is taken back.
     #[inline]
-    pub(super) unsafe fn from_raw(node: NonNull<Node>) -> Self {
+    pub(super) unsafe fn from_raw(node: NonNull<OpNode>) -> Self {
         Self(node)
     }
 
@@ -588,11 +588,11 @@ impl NodeRef {
 
     #[inline]
     pub(super) fn is_answered(&self) -> bool {
-        self.node().is_at_least(State::Answered)
+        self.node().is_at_least(OpStage::Answered)
     }
 
     pub(super) fn is_acknowledged(&self) -> bool {
-        self.node().is_at_least(State::Acknowledged)
+        self.node().is_at_least(OpStage::Acknowledged)
     }
 
     /// What the home knows of the node, if it is in flight (not answered) and `home` is its home. Called on the home's
@@ -634,7 +634,7 @@ impl NodeRef {
         if self.is_answered() || !self.node().set_flag(RUNG) {
             return false;
         }
-        let link = Node::link(self.clone().into_raw(), LinkKind::Note);
+        let link = OpNode::link(self.clone().into_raw(), LinkKind::Note);
         // SAFETY: made by `Owned::reference`, which has pinned the home. The mark makes the link ours.
         let sent = unsafe { (*self.home()).send(link) }.is_ok();
         if !sent {
@@ -678,7 +678,7 @@ impl Clone for NodeRef {
 impl Drop for NodeRef {
     fn drop(&mut self) {
         // SAFETY: this reference's own right.
-        unsafe { Node::release(self.0) };
+        unsafe { OpNode::release(self.0) };
     }
 }
 

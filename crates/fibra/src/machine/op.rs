@@ -22,7 +22,7 @@ use std::ops::{Deref, DerefMut};
 
 use super::address::{MachineRef, NOWHERE};
 use super::mail::Post;
-use super::node::{Fixed, NodeRef, Owned, State};
+use super::node::{Fixed, NodeRef, OpStage, Owned};
 use crate::prim::sync::Arc;
 
 /// The opcode that a loop handles itself: the operation is answered with 0 when its [deadline](Op::at) has come. All
@@ -313,7 +313,7 @@ impl Done {
     /// operation comes back.
     #[inline]
     pub fn into_data<D: Send + 'static>(mut self) -> Result<D, Self> {
-        if self.owned.state() < State::Home {
+        if self.owned.state() < OpStage::Home {
             return Err(self);
         }
         match self.owned.data_mut::<D>().and_then(Option::take) {

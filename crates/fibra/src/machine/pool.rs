@@ -25,7 +25,7 @@ use std::ops::Range;
 use std::ptr::{self, NonNull};
 
 use super::link::{Link, LinkKind};
-use super::node::{Node, Owned};
+use super::node::{OpNode, Owned};
 use super::op::Op;
 use crate::prim::atomic::{AtomicUsize, Ordering};
 use crate::prim::bug::seeded_bug;
@@ -66,7 +66,7 @@ impl<D: fmt::Debug> std::error::Error for Exhausted<D> {}
 /// An operation and its data.
 #[repr(C)]
 struct Cell<D> {
-    node: Node,
+    node: OpNode,
     data: Option<D>,
 }
 
@@ -117,7 +117,7 @@ impl PoolMemory {
         }));
         let mut cells: Box<[std::mem::MaybeUninit<Cell<D>>]> = Box::new_uninit_slice(capacity);
         for cell in &mut cells {
-            cell.write(Cell { node: Node::new::<D>(memory), data: None });
+            cell.write(Cell { node: OpNode::new::<D>(memory), data: None });
         }
         let cells = Box::into_raw(cells).cast::<Cell<D>>();
         for place in 0..capacity {
@@ -131,7 +131,7 @@ impl PoolMemory {
     }
 
     /// The node with that number.
-    fn node(&self, place: usize) -> NonNull<Node> {
+    fn node(&self, place: usize) -> NonNull<OpNode> {
         debug_assert!(place < self.capacity);
         // SAFETY: within the cells, of which the node is the first part.
         let node = unsafe { self.cells.add(place * self.stride + offset_of!(Cell<()>, node)) };
@@ -141,11 +141,11 @@ impl PoolMemory {
     /// # Safety
     /// The node is of this pool, is counted as held by none, and the caller alone knows it.
     #[inline]
-    pub(super) unsafe fn give_back(memory: *const Self, node: NonNull<Node>) {
+    pub(super) unsafe fn give_back(memory: *const Self, node: NonNull<OpNode>) {
         // SAFETY: the node is in use until it is in the queue, and so the memory is alive.
         let here = unsafe { &*memory };
         // SAFETY: the node is the caller's alone, and lives as long as the memory. Ok(true) needs nothing: the pool does not sleep.
-        if unsafe { here.returned.push(Node::link(node, LinkKind::Main)) }.is_err() {
+        if unsafe { here.returned.push(OpNode::link(node, LinkKind::Main)) }.is_err() {
             // SAFETY: the node's own part, once: the pool is gone, so it will not be used again.
             unsafe { Self::part_with(memory, 1) };
         }
@@ -246,7 +246,7 @@ impl<D: Send + 'static> OpPool<D> {
         let here = unsafe { memory.as_ref() };
         for place in (0..capacity).rev() {
             // SAFETY: a free node, which lives as long as the pool, and is known to it alone.
-            unsafe { free.push(Node::link(here.node(place), LinkKind::Main)) };
+            unsafe { free.push(OpNode::link(here.node(place), LinkKind::Main)) };
         }
         Self { memory, private: free.take_newest_first(), ids: 0..0, _data: PhantomData }
     }

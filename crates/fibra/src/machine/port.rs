@@ -19,7 +19,7 @@ use std::rc::Rc;
 use super::address::MachineRef;
 use super::link::{Link, LinkKind};
 use super::machine::Child;
-use super::node::{Node, NodeRef, Owned, State};
+use super::node::{NodeRef, OpNode, OpStage, Owned};
 use super::op::{Cancel, Done, Notice, Op, OpId, Request, Timestamp};
 use super::routing::Routing;
 use crate::prim::fifo::Fifo;
@@ -29,7 +29,7 @@ use crate::prim::mpsc::Batch;
 pub trait Queued: sealed::Linkable {}
 
 mod sealed {
-    use super::{Cancel, Done, Link, LinkKind, Node, NodeRef, NonNull, Notice, Owned, Request};
+    use super::{Cancel, Done, Link, LinkKind, NodeRef, NonNull, Notice, OpNode, Owned, Request};
 
     /// Gives up a handle for the link of its node in the role that the handle stands for, and back.
     pub trait Linkable: Sized {
@@ -56,7 +56,7 @@ mod sealed {
             #[allow(private_interfaces)]
             impl Linkable for $handle {
                 fn into_link(self) -> NonNull<Link> {
-                    Node::link(self.$field.into_raw(), LinkKind::$kind)
+                    OpNode::link(self.$field.into_raw(), LinkKind::$kind)
                 }
                 unsafe fn from_link(link: NonNull<Link>) -> Self {
                     // SAFETY: the caller's promise: a living node, whose right was given up for the link.
@@ -262,8 +262,8 @@ impl Message {
                 // SAFETY: as above.
                 let request = unsafe { Request::from_link(link) };
                 match request.owned.state() {
-                    State::Fresh | State::Submitted => Self::Submission(request),
-                    State::Answered | State::Home | State::Acknowledged => {
+                    OpStage::Fresh | OpStage::Submitted => Self::Submission(request),
+                    OpStage::Answered | OpStage::Home | OpStage::Acknowledged => {
                         Self::Completion(Done { owned: request.owned })
                     }
                 }

@@ -26,11 +26,11 @@ use super::table::Table;
 use crate::sched::timers::heap::Timers;
 
 /// The parent of a root, and the number of an empty slot. No machine has it.
-pub(super) const NOBODY: u32 = u32::MAX;
+pub(super) const NO_MACHINE: u32 = u32::MAX;
 
 /// A machine.
 #[derive(Debug)]
-pub(super) struct Slot {
+pub(super) struct MachineSlot {
     pub(super) number: u32,
     pub(super) parent: u32,
     /// Of a root: it is in the list of roots to be ticked, before that place.
@@ -50,12 +50,12 @@ pub(super) struct Slot {
     pub(super) flights: Flights,
 }
 
-impl Slot {
+impl MachineSlot {
     pub(super) const EMPTY: Self = Self {
-        number: NOBODY,
-        parent: NOBODY,
+        number: NO_MACHINE,
+        parent: NO_MACHINE,
         is_marked: false,
-        next: NOBODY,
+        next: NO_MACHINE,
         has_input: false,
         unseen: false,
         child_signalled: false,
@@ -87,12 +87,12 @@ pub(super) struct Marked {
 }
 
 impl Marked {
-    pub(super) const NONE: Self = Self { first: NOBODY, last: NOBODY };
+    pub(super) const NONE: Self = Self { first: NO_MACHINE, last: NO_MACHINE };
 }
 
 #[derive(Debug)]
-pub(super) struct State {
-    pub(super) slots: Vec<Slot>,
+pub(super) struct RegistryState {
+    pub(super) slots: Vec<MachineSlot>,
     /// Operations in flight, of all machines.
     pub(super) in_flight: usize,
     /// Operations in flight, of machines that are gone.
@@ -110,7 +110,7 @@ pub(super) struct State {
     pub(super) leaving: Vec<u32>,
 }
 
-impl State {
+impl RegistryState {
     /// The state of a loop in a mesh of so many loops.
     pub(super) fn new(loops: usize) -> Self {
         Self {
@@ -128,25 +128,25 @@ impl State {
     }
 
     #[inline]
-    pub(super) fn slot(&self, number: u32) -> Option<&Slot> {
+    pub(super) fn slot(&self, number: u32) -> Option<&MachineSlot> {
         self.slots.get(place_of(number)).filter(|slot| slot.number == number)
     }
 
     #[inline]
-    pub(super) fn slot_mut(&mut self, number: u32) -> Option<&mut Slot> {
+    pub(super) fn slot_mut(&mut self, number: u32) -> Option<&mut MachineSlot> {
         self.slots.get_mut(place_of(number)).filter(|slot| slot.number == number)
     }
 
     pub(super) fn register(&mut self, number: u32, parent: u32, input: Box<Port>) {
         let place = place_of(number);
         while self.slots.len() <= place {
-            self.slots.push(Slot::EMPTY);
+            self.slots.push(MachineSlot::EMPTY);
         }
         self.slots[place].become_another(number, parent, Some(input));
     }
 
     pub(super) fn is_root(&self, number: u32) -> bool {
-        self.slot(number).is_some_and(|slot| slot.parent == NOBODY)
+        self.slot(number).is_some_and(|slot| slot.parent == NO_MACHINE)
     }
 
     /// A message came for the root in that place: it is to be ticked. Marking twice has the effect of marking once.
@@ -156,7 +156,7 @@ impl State {
         if std::mem::replace(&mut slot.is_marked, true) {
             return;
         }
-        slot.next = NOBODY;
+        slot.next = NO_MACHINE;
         let last = std::mem::replace(&mut self.marked.last, place as u32);
         match self.slots.get_mut(last as usize) {
             Some(last) => last.next = place as u32,
@@ -164,7 +164,7 @@ impl State {
         }
     }
 
-    /// Takes the whole list; what is marked from now on goes to a new one. Gives the first place, for [`State::next_to_tick`].
+    /// Takes the whole list; what is marked from now on goes to a new one. Gives the first place, for [`RegistryState::next_to_tick`].
     #[inline]
     pub(super) fn detach(&mut self) -> u32 {
         std::mem::replace(&mut self.marked, Marked::NONE).first
@@ -203,7 +203,7 @@ impl State {
         let place = place_of(number);
         let Some(slot) = self.slots.get_mut(place).filter(|slot| slot.number == number) else { return Err(item) };
         let Some(input) = &mut slot.input else { return Err(item) };
-        if slot.parent == NOBODY {
+        if slot.parent == NO_MACHINE {
             queue(input).push(item);
             self.mark(place);
             return Ok(());
@@ -222,7 +222,7 @@ impl State {
         let mut number = self.slots[place].number;
         loop {
             let Some(slot) = self.slot_mut(number) else { return false };
-            if slot.parent == NOBODY {
+            if slot.parent == NO_MACHINE {
                 // A root that is gone leaves children behind only if user code has forgotten them (`mem::forget`).
                 let is_there = !slot.gone;
                 if is_there {
@@ -236,8 +236,8 @@ impl State {
     }
 
     /// Calls `each` for every machine above another one, up to the root.
-    pub(super) fn above(&mut self, machine: u32, mut each: impl FnMut(&mut Slot)) {
-        let mut next = self.slot(machine).map_or(NOBODY, |slot| slot.parent);
+    pub(super) fn above(&mut self, machine: u32, mut each: impl FnMut(&mut MachineSlot)) {
+        let mut next = self.slot(machine).map_or(NO_MACHINE, |slot| slot.parent);
         while let Some(slot) = self.slot_mut(next) {
             each(slot);
             next = slot.parent;
@@ -278,7 +278,7 @@ impl State {
     /// A machine that is gone makes room when nothing of its own is in flight.
     pub(super) fn remove_if_done(&mut self, number: u32, post: &Post) {
         if self.slot(number).is_some_and(|slot| slot.gone && slot.flights.len() == 0) {
-            self.slots[place_of(number)].become_another(NOBODY, NOBODY, None);
+            self.slots[place_of(number)].become_another(NO_MACHINE, NO_MACHINE, None);
             post.free_number(number);
         }
     }
@@ -298,18 +298,19 @@ mod tests {
     // G-09, S3-06, S3-07: first in, first out; adding twice is adding once; what is added meanwhile comes behind.
     #[test]
     fn marks_are_in_order_and_single() {
-        let mut state = State::new(1);
-        ROOTS.into_iter().for_each(|root| state.register(root, NOBODY, Box::new(Port::new())));
+        let mut state = RegistryState::new(1);
+        ROOTS.into_iter().for_each(|root| state.register(root, NO_MACHINE, Box::new(Port::new())));
         let [app, platform] = ROOTS;
-        let next = |state: &mut State, list| state.next_to_tick(list).map(|(number, _, list)| (number, list)).unwrap();
+        let next =
+            |state: &mut RegistryState, list| state.next_to_tick(list).map(|(number, _, list)| (number, list)).unwrap();
         [platform, app, platform].into_iter().for_each(|root| state.mark(place_of(root)));
         let list = state.detach();
-        assert_eq!((list, state.detach()), (platform, NOBODY));
+        assert_eq!((list, state.detach()), (platform, NO_MACHINE));
         let (first, list) = next(&mut state, list);
         [platform, app].into_iter().for_each(|root| state.mark(place_of(root)));
         let (second, list) = next(&mut state, list);
-        assert_eq!((first, second, list), (platform, app, NOBODY));
+        assert_eq!((first, second, list), (platform, app, NO_MACHINE));
         let list = state.detach();
-        assert_eq!(next(&mut state, list), (platform, NOBODY));
+        assert_eq!(next(&mut state, list), (platform, NO_MACHINE));
     }
 }

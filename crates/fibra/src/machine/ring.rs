@@ -42,7 +42,7 @@ pub struct RingStats {
 
 /// The state that the ends of an overwriting ring share.
 #[derive(Debug)]
-struct Shared<T> {
+struct RingShared<T> {
     values: VecDeque<T>,
     capacity: usize,
     stats: RingStats,
@@ -78,7 +78,7 @@ pub fn ring<T: Send>(capacity: usize, overflow: Overflow) -> (RingWriter<T>, Rin
         }
         Overflow::OverwriteOldest => {
             let values = VecDeque::with_capacity(capacity);
-            let shared = Arc::new(SpinLock::new(Shared { values, capacity, stats: RingStats::default() }));
+            let shared = Arc::new(SpinLock::new(RingShared { values, capacity, stats: RingStats::default() }));
             (RingWriter(Writing::Overwrites(shared.clone())), RingReader(Reading::Overwrites(shared)))
         }
     }
@@ -89,7 +89,7 @@ pub struct RingWriter<T>(Writing<T>);
 
 enum Writing<T> {
     Refuses(Writer<T>),
-    Overwrites(Arc<SpinLock<Shared<T>>>),
+    Overwrites(Arc<SpinLock<RingShared<T>>>),
 }
 
 impl<T: Send> RingWriter<T> {
@@ -134,7 +134,7 @@ pub struct RingReader<T>(Reading<T>);
 
 enum Reading<T> {
     Refuses(Reader<T>),
-    Overwrites(Arc<SpinLock<Shared<T>>>),
+    Overwrites(Arc<SpinLock<RingShared<T>>>),
 }
 
 impl<T: Send> RingReader<T> {

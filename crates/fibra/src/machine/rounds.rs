@@ -69,7 +69,7 @@ pub(crate) enum Rest {
 }
 
 /// A machine that its loop drives.
-struct Root {
+struct RootMachine {
     number: u32,
     machine: Box<dyn Machine>,
     port_out: Port,
@@ -79,7 +79,7 @@ struct Root {
 pub(crate) struct Machines {
     routing: Rc<Routing>,
     /// Each in its machine's place.
-    roots: Vec<Option<Box<Root>>>,
+    roots: Vec<Option<Box<RootMachine>>>,
     owner: Owner,
     /// The time when the clock was last read, and the cycles then.
     clock: Cell<(u64, u64)>,
@@ -114,12 +114,12 @@ impl Machines {
         while self.roots.len() <= place {
             self.roots.push(None);
         }
-        let root = Root { number: root, machine, port_out: Port::new() };
+        let root = RootMachine { number: root, machine, port_out: Port::new() };
         self.roots[place] = Some(Box::new(root));
     }
 
     #[inline]
-    fn root_mut(&mut self, number: u32) -> Option<&mut Root> {
+    fn root_mut(&mut self, number: u32) -> Option<&mut RootMachine> {
         self.roots.get_mut(place_of(number))?.as_deref_mut().filter(|root| root.number == number)
     }
 
@@ -263,7 +263,7 @@ impl Machines {
         while let Some(request) = self.root_mut(root).and_then(|root| root.port_out.submissions.take()) {
             self.route_submission(request);
         }
-        let Some(Root { port_out, .. }) = self.root_mut(root) else { return };
+        let Some(RootMachine { port_out, .. }) = self.root_mut(root) else { return };
         if !port_out.cancellations.is_empty() || !port_out.notifications.is_empty() {
             self.route_rare(root);
         }
@@ -290,7 +290,7 @@ impl Machines {
             list = next;
             let Some(mut input) = input else { continue };
             let Some(Some(root)) = self.roots.get_mut(place_of(number)) else { continue };
-            let Root { machine, port_out, .. } = &mut **root;
+            let RootMachine { machine, port_out, .. } = &mut **root;
             let (out, routing) = (&mut *port_out, &self.routing);
             let mut ports = Ports { input: &mut input, out, routing, me: number, is_child: false };
             match self.owner {
@@ -494,7 +494,7 @@ impl Machines {
             return Ok(());
         }
         let Some(here) = self.roots[place_of(root)].take() else { return Ok(()) };
-        let Root { machine, mut port_out, .. } = *here;
+        let RootMachine { machine, mut port_out, .. } = *here;
         // The answers that it gave go home before those that its destructor gives.
         port_out.completions = Queue::new();
         let dropped = catch_unwind(AssertUnwindSafe(|| drop(machine)));

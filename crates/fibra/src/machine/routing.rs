@@ -24,7 +24,7 @@ use super::node::{InFlight, NodeRef, Owned};
 use super::op::{Cancel, Done, OP_TIMER, OpId, Request, Timestamp};
 use super::platform::Reactor;
 use super::port::{Message, Messages, NotInFlight, Port, Queue, Queued};
-use super::registry::{NOBODY, State};
+use super::registry::{NO_MACHINE, RegistryState};
 use super::table::Table;
 use crate::prim::cell::OwnerCell;
 use crate::prim::mpsc::Chain;
@@ -93,7 +93,7 @@ pub(super) struct Routing {
     pub(super) post: Arc<Post>,
     mesh: Arc<Mesh>,
     owner: Owner,
-    pub(super) state: OwnerCell<State>,
+    pub(super) state: OwnerCell<RegistryState>,
     now: Cell<u64>,
     /// The reactor of the driver in which this loop sleeps.
     reactor: OnceCell<Rc<Reactor>>,
@@ -108,7 +108,7 @@ pub(super) struct LeftOver {
 
 impl Routing {
     pub(super) fn new(post: Arc<Post>, mesh: Arc<Mesh>, owner: Owner) -> Self {
-        let state = State::new(mesh.posts().len());
+        let state = RegistryState::new(mesh.posts().len());
         Self { post, mesh, owner, state: OwnerCell::new(state), now: Cell::new(0), reactor: OnceCell::new() }
     }
 
@@ -130,7 +130,7 @@ impl Routing {
     /// above it.
     pub(super) fn stir(&self, machine: u32) {
         let is_there = self.state.with(|state| match state.slot(machine).map(|slot| (slot.gone, slot.parent)) {
-            Some((false, NOBODY)) => {
+            Some((false, NO_MACHINE)) => {
                 state.mark(place_of(machine));
                 true
             }
@@ -187,7 +187,7 @@ impl Routing {
     pub(super) fn register_root(&self, root: u32) {
         let input = Box::new(Port::new());
         self.state.with(|state| {
-            state.register(root, NOBODY, input);
+            state.register(root, NO_MACHINE, input);
             state.mark(place_of(root));
         });
     }
@@ -208,7 +208,7 @@ impl Routing {
             while let Some(cancel) = under_way.take() {
                 state.orphans.push(cancel);
             }
-            let State { slots, orphans, orphaned, .. } = state;
+            let RegistryState { slots, orphans, orphaned, .. } = state;
             let slot = slots.get_mut(place_of(machine)).filter(|slot| slot.number == machine)?;
             // SAFETY: on the loop's own thread.
             unsafe {
@@ -232,7 +232,7 @@ impl Routing {
     fn root_of(&self, machine: u32) -> Option<u32> {
         self.state.with(|state| {
             let mut slot = state.slot(machine).filter(|slot| !slot.gone)?;
-            while slot.parent != NOBODY {
+            while slot.parent != NO_MACHINE {
                 slot = state.slot(slot.parent)?;
             }
             Some(slot.number)
@@ -345,7 +345,7 @@ impl Routing {
     /// The reference that is to be queued as the request to cancel; None if a cancellation was requested before.
     pub(super) fn cancel(&self, id: OpId, source: u32) -> Result<Option<NodeRef>, NotInFlight> {
         self.state.with(|state| {
-            let State { slots, by_id, .. } = state;
+            let RegistryState { slots, by_id, .. } = state;
             let slot = slots.get(place_of(source)).filter(|slot| slot.number == source).ok_or(NotInFlight)?;
             // SAFETY: on the loop's own thread.
             unsafe { slot.flights.index_rest(|op| by_id.insert(op.fixed().id, op)) };
@@ -413,7 +413,8 @@ impl Routing {
     /// Whether the loop has something to do before it may sleep.
     #[inline]
     pub(super) fn is_pending(&self) -> bool {
-        self.state.with(|state| state.marked.first != NOBODY || !state.orphans.is_empty() || !state.leaving.is_empty())
+        self.state
+            .with(|state| state.marked.first != NO_MACHINE || !state.orphans.is_empty() || !state.leaving.is_empty())
             || !self.post.mail.is_empty()
     }
 

@@ -33,7 +33,7 @@ const THREAD_SHIFT: u32 = 32;
 
 /// See the header.
 #[derive(Debug)]
-pub(crate) struct Claim(AtomicU64);
+pub(crate) struct CaptureClaim(AtomicU64);
 
 /// What became of a request that was withdrawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,7 +45,7 @@ pub(crate) enum Withdrawn {
     Answered,
 }
 
-impl Claim {
+impl CaptureClaim {
     #[cfg(not(loom))]
     pub(crate) const fn new() -> Self {
         Self(AtomicU64::new(IDLE))
@@ -139,11 +139,11 @@ mod model;
 
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
-    use super::{Claim, Withdrawn};
+    use super::{CaptureClaim, Withdrawn};
 
     #[test]
     fn a_late_answer_touches_nothing() {
-        let claim = Claim::new();
+        let claim = CaptureClaim::new();
         assert!(!claim.claim(7), "asked for nothing");
         assert!(claim.ask(7) && !claim.ask(8), "one at a time");
         assert!(!claim.claim(8), "another thread was asked");
@@ -161,7 +161,7 @@ mod tests {
 
     #[test]
     fn an_abandoned_answer_keeps_the_buffer_until_it_is_written() {
-        let claim = Claim::new();
+        let claim = CaptureClaim::new();
         assert!(claim.ask(7) && claim.claim(7));
         assert_eq!(claim.withdraw(7), Withdrawn::Gone);
         assert!(!claim.ask(8) && !claim.is_answered());

@@ -30,7 +30,7 @@ use super::stall::is_slow;
 use crate::prim::atomic::Ordering;
 use crate::prim::policy;
 use crate::sched::phase::Phase;
-use crate::sched::shared::Shared;
+use crate::sched::shared::RuntimeShared;
 use crate::sched::staff::elastic::PoolStats;
 use crate::sched::staff::seats::Stay;
 
@@ -75,7 +75,7 @@ impl Gate {
     }
 
     /// One look, at most `period` after the last unless sysmon itself was held up: samples the pressure, and adds a worker if it must.
-    pub(crate) fn look(&mut self, shared: &Arc<Shared>, stats: &PoolStats, period: Duration) {
+    pub(crate) fn look(&mut self, shared: &Arc<RuntimeShared>, stats: &PoolStats, period: Duration) {
         let now = policy::now();
         let elapsed = now.saturating_sub(self.looked_at);
         self.looked_at = now;
@@ -94,7 +94,7 @@ impl Gate {
         if shared.idle.sleeping() + shared.idle.searching() > 0 {
             // A worker sleeps although there is work for it: the worker that should have woken it is stuck.
             if stuck {
-                shared.wake_one();
+                shared.wake_any_worker();
             }
             return blocked.idle_capacity.add(1);
         }
@@ -150,7 +150,7 @@ impl Gate {
     }
 
     /// Is there a worker that made no progress for `stall_after`, although it had a processor or waits in the kernel?
-    fn find_stuck(&mut self, shared: &Shared) -> bool {
+    fn find_stuck(&mut self, shared: &RuntimeShared) -> bool {
         let after = u64::try_from(shared.config.elastic.stall_after.as_nanos()).unwrap_or(u64::MAX);
         let mut stuck = false;
         for seat in 0..shared.seats.made() {

@@ -2,7 +2,7 @@
 //! waker is user code, which may block; sysmon rescues fibers and must wait for neither.
 //!
 //! Above: sysmon and what runs on its thread (`elastic.rs`, `stall.rs`, `inspect::total`). Beside: `blocking::strays`, whose threads no
-//! shutdown waits for. Below: `sched::wakers`, which is told how wakers are called on this thread.
+//! shutdown waits for. Below: `sched::call_wakers`, which is told how wakers are called on this thread.
 //!
 //! Invariants
 //! * One thread at a time prints, so texts come out whole and in order. At most [`MOST_TEXTS`] wait for it; those that find no room are
@@ -22,8 +22,8 @@ use crate::blocking::strays;
 use crate::prim::atomic::{AtomicUsize, Ordering};
 use crate::prim::policy;
 use crate::prim::sync::{Condvar, Mutex, MutexGuard};
-use crate::sched::wakers;
-use crate::waiter::record::call_all;
+use crate::sched::call_wakers;
+use crate::waiter::record::call_wakers;
 
 /// Texts that wait for the thread that prints.
 const MOST_TEXTS: usize = 64;
@@ -59,7 +59,7 @@ pub(crate) fn are_wakers_called() -> bool {
 
 /// From now on the calling thread is sysmon's.
 pub(super) fn this_is_the_monitor() {
-    wakers::call_by(call_elsewhere);
+    call_wakers::call_by(call_elsewhere);
 }
 
 /// Calls wakers on another thread.
@@ -74,11 +74,11 @@ fn call_elsewhere(wakers: Vec<Waker>) {
         let _calling = calling;
         // (The lock is free when they are called.)
         let wakers = mem::take(&mut *taken.lock());
-        call_all(wakers);
+        call_wakers(wakers);
     };
     if strays::start_at_once(call).is_err() {
         let left = mem::take(&mut *wakers.lock());
-        call_all(left);
+        call_wakers(left);
     }
 }
 

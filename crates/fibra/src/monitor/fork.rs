@@ -5,8 +5,8 @@
 //! `fork`, as `std::process::Command` does it, is not concerned.
 //!
 //! What the whole process shares must therefore be usable in the child, whatever the other threads were doing when they ceased to exist.
-//! So the thread that forks first takes every lock of the process, and parent and child give them back: nobody else is inside then, and
-//! what they guard is whole. In this order, which is also the order of whoever takes two of them:
+//! So the thread that forks first takes every lock of the process, and parent and child give them back: no other thread is inside then, and
+//! what they guard is whole. In this order, which is also the order of every thread that takes two of them:
 //!
 //! ```text
 //! TAPES     sched::flight
@@ -22,7 +22,7 @@
 //! ```
 //!
 //! The tidy test holds that every process-wide lock is named in this file. Locks of one runtime are not among them: it is dead in the
-//! child, and whoever touches it there asks for the epoch first.
+//! child, and code that touches it there asks for the epoch first.
 //!
 //! Above: `launch` and `scope`. Below: `fiber` and `waiter::record`, which lend their locks.
 
@@ -131,10 +131,10 @@ pub(crate) fn set_up(steps: impl FnOnce()) {
     steps();
 }
 
-/// Registers the handlers, once; also for whoever has a thread of fibra without a runtime. No `Once`: a fork may come in between, and the
-/// child would wait for a thread that does not exist there.
+/// Registers the handlers, once; also for a program that has a thread of fibra without a runtime. No `Once`: a fork may come in between,
+/// and the child would wait for a thread that does not exist there.
 pub(crate) fn install() {
-    // Acquire, here and below: pairs with the release of DONE; whoever sees it forks with the handlers.
+    // Acquire, here and below: pairs with the release of DONE; a thread that sees it forks with the handlers.
     let mut now = INSTALLED.load(Ordering::Acquire);
     if now == DONE {
         return;
@@ -147,7 +147,7 @@ pub(crate) fn install() {
             now = INSTALLED.load(Ordering::Acquire);
             continue;
         }
-        // Nobody has begun; or a thread of the parent had, when this child was forked, and did not come to it.
+        // No thread has begun; or a thread of the parent had, when this child was forked, and did not come to it.
         match INSTALLED.compare_exchange(now, me, Ordering::Acquire, Ordering::Acquire) {
             Ok(_) => {
                 // SAFETY: registers functions that take locks in their order and touch atomics. If it fails (out of memory), forks go

@@ -5,7 +5,7 @@
 
 use crate::prim::atomic::Ordering;
 use crate::sched::phase::WorkerState;
-use crate::sched::shared::{Remote, Shared};
+use crate::sched::shared::{Remote, RuntimeShared};
 
 /// The counters of a runtime since it was built. Collected without stopping anything: numbers of different workers may be a moment apart.
 ///
@@ -166,7 +166,7 @@ pub struct WorkerMetrics {
 }
 
 impl Metrics {
-    pub(crate) fn collect(shared: &Shared) -> Self {
+    pub(crate) fn collect(shared: &RuntimeShared) -> Self {
         // Ends are read before spawns, so that the difference is never negative.
         let ended: u64 = shared.remotes.iter().map(|remote| remote.stats.ended.get()).sum();
         let workers: Vec<_> = (0..shared.seats.made()).map(|index| worker(shared, index)).collect();
@@ -200,7 +200,7 @@ impl Metrics {
     }
 }
 
-fn pool(shared: &Shared) -> PoolMetrics {
+fn pool(shared: &RuntimeShared) -> PoolMetrics {
     let stats = &shared.sysmon.pool;
     let blocked = &stats.blocked;
     let alive = shared.idle.alive();
@@ -233,7 +233,7 @@ fn pool(shared: &Shared) -> PoolMetrics {
     }
 }
 
-fn worker(shared: &Shared, index: usize) -> WorkerMetrics {
+fn worker(shared: &RuntimeShared, index: usize) -> WorkerMetrics {
     let remote = &shared.remotes[index];
     let stats = &remote.stats;
     WorkerMetrics {

@@ -14,7 +14,7 @@ use std::ptr;
 use std::sync::{Arc, Weak};
 
 use crate::prim::sync::{Mutex, MutexGuard};
-use crate::sched::shared::Shared;
+use crate::sched::shared::RuntimeShared;
 
 /// The number of lists: several, so that workers that make channels at the same time seldom want the same lock.
 const LISTS: usize = 16;
@@ -118,17 +118,17 @@ pub(crate) fn channels() -> Vec<ChannelFacts> {
     facts
 }
 
-static RUNTIMES: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());
+static RUNTIMES: Mutex<Vec<Weak<RuntimeShared>>> = Mutex::new(Vec::new());
 
 /// A runtime has been built.
-pub(crate) fn add_runtime(shared: &Arc<Shared>) {
+pub(crate) fn add_runtime(shared: &Arc<RuntimeShared>) {
     let mut runtimes = RUNTIMES.lock();
     runtimes.retain(|runtime| runtime.strong_count() > 0);
     runtimes.push(Arc::downgrade(shared));
 }
 
 /// The runtimes of this process, the oldest first. (Not those of the process that it was forked from.)
-pub(crate) fn runtimes() -> Vec<Arc<Shared>> {
+pub(crate) fn runtimes() -> Vec<Arc<RuntimeShared>> {
     let epoch = super::fork::epoch();
     let runtimes = RUNTIMES.lock();
     runtimes.iter().filter_map(Weak::upgrade).filter(|runtime| runtime.fork_epoch == epoch).collect()
@@ -136,7 +136,7 @@ pub(crate) fn runtimes() -> Vec<Arc<Shared>> {
 
 /// For a fork: while the caller holds this, no other thread is inside a registry.
 pub(crate) struct Locks {
-    _runtimes: MutexGuard<'static, Vec<Weak<Shared>>>,
+    _runtimes: MutexGuard<'static, Vec<Weak<RuntimeShared>>>,
     _lists: [MutexGuard<'static, First>; LISTS],
 }
 

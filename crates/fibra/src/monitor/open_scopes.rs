@@ -12,7 +12,7 @@ use crate::fiber::frame::{Frame, flag};
 use crate::prim::atomic::Ordering;
 use crate::prim::peek::peek_words;
 use crate::sched::members::scope::{NEVER, ScopeRef, all};
-use crate::waiter::node::Kind;
+use crate::waiter::node::WaiterKind;
 
 /// A description of an open scope.
 #[derive(Debug, Clone)]
@@ -41,7 +41,7 @@ pub(crate) fn open_scopes() -> Vec<ScopeFacts> {
 fn facts(scope: ScopeRef) -> Option<ScopeFacts> {
     scope.state.with(|state| {
         let body = state.body?;
-        let owner = (body.get().kind() == Kind::Fiber).then(|| Frame::from_waiter(body));
+        let owner = (body.get().kind() == WaiterKind::Fiber).then(|| Frame::from_waiter(body));
         let around = peek_words::<1>(ptr::from_ref(&scope.outer).addr()).map_or(0, |[outer]| outer);
         let of_owner = || owner.filter(|owner| owner.has(flag::SCOPED)).map(|owner| owner.root.get().addr());
         let deadline = scope.own_deadline.get();

@@ -11,11 +11,11 @@ use crate::prim::atomic::{AtomicPtr, Ordering};
 
 /// See the header.
 pub(crate) struct PerProcess<T: 'static> {
-    entry: AtomicPtr<Entry<T>>,
+    entry: AtomicPtr<ProcessValue<T>>,
     make: fn() -> T,
 }
 
-struct Entry<T> {
+struct ProcessValue<T> {
     /// The fork generation it was made in.
     epoch: u64,
     value: T,
@@ -38,7 +38,7 @@ impl<T: Send + Sync> PerProcess<T> {
         }
         // From the first value on, forks are counted.
         fork::set_up(|| {});
-        let new = Box::into_raw(Box::new(Entry { epoch: fork::epoch(), value: (self.make)() }));
+        let new = Box::into_raw(Box::new(ProcessValue { epoch: fork::epoch(), value: (self.make)() }));
         loop {
             // AcqRel: as above, and a thread that finds the new value finds it initialised. Acquire on failure.
             match self.entry.compare_exchange(seen, new, Ordering::AcqRel, Ordering::Acquire) {

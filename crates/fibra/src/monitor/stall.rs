@@ -46,14 +46,14 @@ use std::time::Duration;
 
 use self::doing::Doing;
 use self::lost::Lost;
-use self::report::{Case, Desk};
+use self::report::{Case, ReportDesk};
 use super::errands;
 use crate::fiber::context;
-use crate::fiber::frame::Watch;
+use crate::fiber::frame::ParkedFiber;
 use crate::prim::atomic::Ordering;
 use crate::prim::policy::{self, cpu_nanos};
 use crate::sched::monitoring::StallConfig;
-use crate::sched::shared::Shared;
+use crate::sched::shared::RuntimeShared;
 
 /// Looks in that time: a stall is noticed so much later than it could be, at most.
 const LOOKS: u32 = 4;
@@ -85,7 +85,7 @@ pub(crate) struct StallWatch {
     workers: Vec<Seen>,
     /// What the workers lose in short calls.
     lost: Vec<Lost>,
-    desk: Arc<Desk>,
+    desk: Arc<ReportDesk>,
     /// Not before.
     next_report: u64,
     /// Stalls to be counted when the report that is under way is out: a program that sees the number can read the report.
@@ -144,7 +144,7 @@ impl StallWatch {
     }
 
     /// One look at every worker.
-    pub(crate) fn look(&mut self, shared: &Shared, now: u64) -> Looked {
+    pub(crate) fn look(&mut self, shared: &RuntimeShared, now: u64) -> Looked {
         let elapsed = now.saturating_sub(self.looked_at);
         self.looked_at = now;
         // More than that, and the watcher itself was held up; then so were the workers, perhaps.
@@ -221,7 +221,7 @@ impl Seen {
 }
 
 /// The thread and the switches of a worker that runs its loop and is awake.
-fn running(shared: &Shared, worker: usize) -> Option<(u32, u64)> {
+fn running(shared: &RuntimeShared, worker: usize) -> Option<(u32, u64)> {
     let remote = &shared.remotes[worker];
     // Relaxed: a number.
     let thread = remote.thread.load(Ordering::Relaxed);
@@ -240,7 +240,7 @@ pub(crate) fn is_slow(thread: u32, used: u64, time: u64) -> bool {
 }
 
 /// The functions on the stack of a parked fiber as text, innermost first, a line or two each. Slow: debug information is read.
-pub(crate) fn stack_of_parked(fiber: Watch) -> Result<String, &'static str> {
+pub(crate) fn stack_of_parked(fiber: ParkedFiber) -> Result<String, &'static str> {
     const GONE_ON: &str = "the fiber has gone on meanwhile";
     let (context, _) = fiber.suspended().ok_or(GONE_ON)?;
     let at = context::look(context).ok_or("the switch in use does not say where a fiber is")?;
@@ -256,7 +256,7 @@ pub(crate) fn stack_of_parked(fiber: Watch) -> Result<String, &'static str> {
 
 /// All there is to say about a worker that stands still.
 fn case(
-    shared: &Shared,
+    shared: &RuntimeShared,
     worker: usize,
     thread: u32,
     doing: Doing,
@@ -290,7 +290,7 @@ fn thread_name(thread: u32) -> String {
 }
 
 /// A worker wants a processor and gets none: that is the machine's doing, not the program's.
-fn say_descheduled(shared: &Shared, worker: usize, thread: u32, stood: Duration, used: Duration) {
+fn say_descheduled(shared: &RuntimeShared, worker: usize, thread: u32, stood: Duration, used: Duration) {
     let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let load = load.split_whitespace().take(3).collect::<Vec<_>>().join(" ");
     let processors = std::thread::available_parallelism().map_or(1, usize::from);

@@ -9,7 +9,7 @@ use std::sync::{Arc, Weak};
 
 use super::metrics::{Metrics, WorkerMetrics};
 use crate::reactor::signals::{self, Listener};
-use crate::sched::shared::Shared;
+use crate::sched::shared::RuntimeShared;
 
 /// How statistics are printed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -42,26 +42,26 @@ pub(crate) fn signal_number(name: &str) -> Option<i32> {
 }
 
 /// The statistics of a runtime on standard error, in one write.
-pub(crate) fn print_text(shared: &Shared) {
+pub(crate) fn print_text(shared: &RuntimeShared) {
     let (metrics, name) = (Metrics::collect(shared), &shared.config.name);
     crate::prim::say(format_args!("fibra: statistics of \"{name}\"\n{metrics}"));
 }
 
 /// The same as a line of JSON.
-pub(crate) fn print_json(shared: &Shared) {
+pub(crate) fn print_json(shared: &RuntimeShared) {
     let json = Metrics::collect(shared).to_json();
     crate::prim::say(format_args!("{{\"runtime\":{},{}", quoted(&shared.config.name), &json[1..]));
 }
 
 /// Calls `print` with a runtime whenever this signal comes, as long as the runtime lives.
-pub(crate) fn print_on(signal: i32, shared: &Arc<Shared>, print: fn(&Shared)) -> io::Result<()> {
+pub(crate) fn print_on(signal: i32, shared: &Arc<RuntimeShared>, print: fn(&RuntimeShared)) -> io::Result<()> {
     signals::listen(Box::new(OnSignal { signal, print, runtime: Arc::downgrade(shared) }), &[signal])
 }
 
 struct OnSignal {
     signal: i32,
-    print: fn(&Shared),
-    runtime: Weak<Shared>,
+    print: fn(&RuntimeShared),
+    runtime: Weak<RuntimeShared>,
 }
 
 impl Listener for OnSignal {

@@ -28,7 +28,7 @@ use super::{deep_channels, objects};
 use crate::prim::atomic::Ordering;
 use crate::prim::policy;
 use crate::sched::quiet::Quiet;
-use crate::sched::shared::Shared;
+use crate::sched::shared::RuntimeShared;
 use crate::sched::sysmon::Sysmon;
 
 /// Between two looks for surplus, while armed.
@@ -45,12 +45,12 @@ const CHANNELS_NANOS: u64 = 1_000_000_000;
 const IDLE_TICKS: u32 = 20;
 
 /// The thread of the monitor; see the header. `sched::sysmon` starts it.
-pub(crate) fn run(shared: &Arc<Shared>) {
+pub(crate) fn run(shared: &Arc<RuntimeShared>) {
     shared.sysmon.run(shared);
 }
 
 impl Sysmon {
-    fn run(&self, shared: &Arc<Shared>) {
+    fn run(&self, shared: &Arc<RuntimeShared>) {
         errands::this_is_the_monitor();
         let mut watch = self.stall.map(|stall| StallWatch::new(stall, shared.remotes.len()));
         self.look_until_stopped(shared, &mut watch);
@@ -61,7 +61,7 @@ impl Sysmon {
         let _ = errands::said_within(LAST_WAIT);
     }
 
-    fn look_until_stopped(&self, shared: &Arc<Shared>, watch: &mut Option<StallWatch>) {
+    fn look_until_stopped(&self, shared: &Arc<RuntimeShared>, watch: &mut Option<StallWatch>) {
         let mut seen = vec![0u64; shared.remotes.len()];
         let mut quiet = 0;
         let mut next_channels = policy::now().saturating_add(CHANNELS_NANOS);
@@ -129,7 +129,7 @@ impl Sysmon {
     }
 
     /// Until the next look at workers of which none has surplus.
-    fn pause(&self, shared: &Shared, watch: &Option<StallWatch>) -> Duration {
+    fn pause(&self, shared: &RuntimeShared, watch: &Option<StallWatch>) -> Duration {
         let period = match watch {
             Some(watch) if !self.grows => watch.period(),
             Some(watch) => watch.period().min(self.period),
@@ -146,7 +146,7 @@ impl Sysmon {
     }
 
     /// Fires the deadlines that a worker should have fired by now.
-    pub(crate) fn rescue_deadlines(&self, shared: &Shared) {
+    pub(crate) fn rescue_deadlines(&self, shared: &RuntimeShared) {
         let due = policy::now().saturating_sub(LATE_NANOS);
         for seat in 0..shared.seats.made() {
             // Deadlines above this bound are left for the next look, a tick later.
@@ -155,7 +155,7 @@ impl Sysmon {
     }
 
     /// No surplus for a while.
-    fn disarm(&self, shared: &Shared, seen: &mut [u64]) {
+    fn disarm(&self, shared: &RuntimeShared, seen: &mut [u64]) {
         let mut state = self.state.lock();
         state.armed = false;
         // Relaxed: under the lock, see `arm`.
@@ -168,7 +168,7 @@ impl Sysmon {
     }
 
     /// True if it goes on watching.
-    fn look_for_stalls(&self, watch: &mut Option<StallWatch>, shared: &Shared) -> bool {
+    fn look_for_stalls(&self, watch: &mut Option<StallWatch>, shared: &RuntimeShared) -> bool {
         let now = policy::now();
         let active = match watch {
             None => (0..shared.seats.made()).any(|seat| shared.idle.is_awake(seat)),
@@ -185,7 +185,7 @@ impl Sysmon {
     }
 
     /// True if any worker has unstarted fibers. Wakes a searcher for one that has not switched since the last look.
-    fn look(&self, shared: &Shared, seen: &mut [u64]) -> bool {
+    fn look(&self, shared: &RuntimeShared, seen: &mut [u64]) -> bool {
         let mut surplus = false;
         for (remote, seen) in shared.remotes.iter().zip(seen) {
             let switches = remote.stats.switches.get();
@@ -193,7 +193,7 @@ impl Sysmon {
             if !remote.fresh.is_empty() {
                 surplus = true;
                 if stuck {
-                    shared.wake_one();
+                    shared.wake_any_worker();
                 }
             }
         }

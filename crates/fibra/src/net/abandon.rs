@@ -72,7 +72,7 @@ mod tests {
 
     // Cancellation, time and the end of the runtime do not wait for a call that hangs; its result is dropped when it comes.
     #[test]
-    fn a_call_that_hangs_holds_up_nobody() {
+    fn a_call_that_hangs_holds_up_no_fiber() {
         let (release, hangs) = mpsc::channel::<()>();
         let (dropped, drops) = mpsc::channel();
         struct Tells(mpsc::Sender<()>);

@@ -2,16 +2,13 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::panic::Location;
 use std::time::Duration;
 
 use super::addr::{ToSocketAddrs, first_of};
-use super::arm::{AcceptArm, Listening};
-use super::socket::{Backoff, Socket, like_std, until};
+use super::common::accepts;
+use super::socket::{Backoff, Socket, like_std};
 use super::stream::TcpStream;
 use crate::driver::socket;
-use crate::time::Instant;
-use crate::wait::io::{Direction, Limit, Readiness};
 
 /// The longest pause of `incoming` while there are no descriptors to be had.
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
@@ -37,6 +34,48 @@ pub struct TcpListener {
 }
 
 like_std!(TcpListener, std::net::TcpListener);
+accepts! {
+    TcpListener, std::net::TcpListener, (TcpStream, SocketAddr), accept_now,
+    /// Waits for a connection; returns it and the address of its other side.
+    ///
+    /// # Errors
+    /// The connection was lost again, or there are no descriptors left (`EMFILE`): see [`incoming`](Self::incoming).
+    accept,
+    /// ```
+    /// use std::io::ErrorKind;
+    /// use std::time::Duration;
+    /// use fibra::net::{TcpListener, TcpStream};
+    ///
+    /// fibra::run(|| {
+    ///     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    ///     let soon = Duration::from_millis(2);
+    ///     assert_eq!(listener.accept_timeout(soon).unwrap_err().kind(), ErrorKind::TimedOut);
+    ///     assert_eq!(listener.try_accept().unwrap_err().kind(), ErrorKind::WouldBlock);
+    ///     let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    ///     assert_eq!(listener.accept_timeout(soon).unwrap().1, client.local_addr().unwrap());
+    /// });
+    /// ```
+    ///
+    accept_timeout,
+    /// Accepting, as an arm of [`select!`](crate::select). If another caller takes the connection first, it waits for the next one.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use fibra::net::TcpListener;
+    ///
+    /// fibra::run(|| {
+    ///     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    ///     fibra::select! {
+    ///         on(listener.accepting()) -> _connection => unreachable!("no client connects"),
+    ///         after(Duration::from_millis(1)) => {}
+    ///     }
+    /// });
+    /// ```
+    accepting,
+    /// Connections, one after the other, for ever. A connection that is lost before it is accepted is skipped. While the process or the
+    /// system is out of descriptors or memory, it pauses and tries again: the connections wait in the listener's queue.
+    incoming: Incoming, item: TcpStream,
+}
 
 impl TcpListener {
     /// Listens on this address; port 0: on a free port. Of several addresses, on the first that can be had.
@@ -67,104 +106,6 @@ impl TcpListener {
         first_of(address, |address| socket::listen(&address, true)).map(Self::from)
     }
 
-    /// The address it listens on.
-    ///
-    /// # Errors
-    /// If the system cannot say.
-    pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.socket.get().local_addr()
-    }
-
-    /// Waits for a connection; returns it and the address of its other side.
-    ///
-    /// # Errors
-    /// The connection was lost again, or there are no descriptors left (`EMFILE`): see [`incoming`](Self::incoming).
-    #[track_caller]
-    pub fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
-        self.socket.accepting(Location::caller(), Limit::Never, accept_now)
-    }
-
-    /// A connection that is there already.
-    ///
-    /// # Errors
-    /// [`WouldBlock`](io::ErrorKind::WouldBlock): there is none. Otherwise as [`accept`](Self::accept).
-    pub fn try_accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
-        self.socket.trying(accept_now)
-    }
-
-    /// [`accept`](Self::accept), waiting so long at most.
-    ///
-    /// ```
-    /// use std::io::ErrorKind;
-    /// use std::time::Duration;
-    /// use fibra::net::{TcpListener, TcpStream};
-    ///
-    /// fibra::run(|| {
-    ///     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    ///     let soon = Duration::from_millis(2);
-    ///     assert_eq!(listener.accept_timeout(soon).unwrap_err().kind(), ErrorKind::TimedOut);
-    ///     assert_eq!(listener.try_accept().unwrap_err().kind(), ErrorKind::WouldBlock);
-    ///     let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    ///     assert_eq!(listener.accept_timeout(soon).unwrap().1, client.local_addr().unwrap());
-    /// });
-    /// ```
-    ///
-    /// # Errors
-    /// [`TimedOut`](io::ErrorKind::TimedOut), and as [`accept`](Self::accept).
-    #[track_caller]
-    pub fn accept_timeout(&self, timeout: Duration) -> io::Result<(TcpStream, SocketAddr)> {
-        self.socket.accepting(Location::caller(), Limit::After(timeout), accept_now)
-    }
-
-    /// [`accept`](Self::accept), waiting until then at most.
-    ///
-    /// # Errors
-    /// [`TimedOut`](io::ErrorKind::TimedOut), and as [`accept`](Self::accept).
-    #[track_caller]
-    pub fn accept_deadline(&self, deadline: impl Into<Instant>) -> io::Result<(TcpStream, SocketAddr)> {
-        self.socket.accepting(Location::caller(), until(deadline), accept_now)
-    }
-
-    /// The async form of [`accept`](Self::accept). Dropped before it is ready, it has accepted nothing.
-    ///
-    /// # Errors
-    /// As there.
-    pub async fn accept_async(&self) -> io::Result<(TcpStream, SocketAddr)> {
-        self.socket.reading_async(accept_now).await
-    }
-
-    /// Accepting, as an arm of [`select!`](crate::select). If another caller takes the connection first, it waits for the next one.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use fibra::net::TcpListener;
-    ///
-    /// fibra::run(|| {
-    ///     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    ///     fibra::select! {
-    ///         on(listener.accepting()) -> _connection => unreachable!("no client connects"),
-    ///         after(Duration::from_millis(1)) => {}
-    ///     }
-    /// });
-    /// ```
-    pub fn accepting(&self) -> AcceptArm<'_, (TcpStream, SocketAddr)> {
-        AcceptArm::new(self)
-    }
-
-    /// Connections, one after the other, for ever. A connection that is lost before it is accepted is skipped. While the process or the
-    /// system is out of descriptors or memory, it pauses and tries again: the connections wait in the listener's queue.
-    pub fn incoming(&self) -> Incoming<'_> {
-        Incoming { listener: self }
-    }
-
-    /// Another handle to the same socket.
-    ///
-    /// # Errors
-    /// There are no descriptors left.
-    pub fn try_clone(&self) -> io::Result<Self> {
-        Ok(Self { socket: self.socket.try_clone(std::net::TcpListener::try_clone)? })
-    }
-
     /// The value of `IP_TTL`.
     ///
     /// # Errors
@@ -180,14 +121,6 @@ impl TcpListener {
     pub fn set_ttl(&self, ttl: u32) -> io::Result<()> {
         self.socket.get().set_ttl(ttl)
     }
-
-    /// The error that is pending on the socket, if any, which is then forgotten.
-    ///
-    /// # Errors
-    /// If the system cannot say.
-    pub fn take_error(&self) -> io::Result<Option<io::Error>> {
-        self.socket.get().take_error()
-    }
 }
 
 fn accept_now(listener: &std::net::TcpListener) -> io::Result<(TcpStream, SocketAddr)> {
@@ -195,36 +128,6 @@ fn accept_now(listener: &std::net::TcpListener) -> io::Result<(TcpStream, Socket
     stream.set_nonblocking(true)?;
     Ok((TcpStream { socket: Socket::new_tcp(stream) }, from))
 }
-
-impl Listening for TcpListener {
-    type Accepted = (TcpStream, SocketAddr);
-
-    fn readiness(&self) -> Readiness<'_> {
-        let io = &self.socket.io;
-        io.readiness(Direction::Read, io.reports(Direction::Read))
-    }
-
-    fn accept_if_any(&self) -> io::Result<Self::Accepted> {
-        self.socket.io.try_now(accept_now)
-    }
-}
-
-/// See [`TcpListener::incoming`].
-#[derive(Debug)]
-pub struct Incoming<'a> {
-    listener: &'a TcpListener,
-}
-
-impl Iterator for Incoming<'_> {
-    type Item = io::Result<TcpStream>;
-
-    #[track_caller]
-    fn next(&mut self) -> Option<Self::Item> {
-        Some(accept_patiently(|| self.listener.accept()).map(|(stream, _)| stream))
-    }
-}
-
-impl std::iter::FusedIterator for Incoming<'_> {}
 
 /// Accepts, with pauses while the system lacks the resources for a connection.
 #[track_caller]

@@ -51,6 +51,7 @@
 
 // ```text
 // socket.rs    the common part of all sockets; the macros for their common methods
+// common.rs    the common methods of datagram sockets, and of listeners
 // arm.rs       readiness and accepting as arms of a select
 // addr.rs      ToSocketAddrs, lookup_host    abandon.rs  calls on other threads that may be given up
 // listener.rs  TcpListener           stream.rs  TcpStream          split.rs  its halves
@@ -62,6 +63,7 @@ pub(crate) mod addr;
 mod arm;
 #[cfg(test)]
 mod between_try_and_wait;
+mod common;
 mod listener;
 mod socket;
 mod split;

@@ -3,13 +3,11 @@
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::panic::Location;
-use std::time::Duration;
 
 use super::addr::{ToSocketAddrs, first_of};
-use super::socket::{Socket, like_std, timeouts_and_readiness, until};
+use super::common::datagrams;
+use super::socket::{Socket, like_std, timeouts_and_readiness};
 use crate::driver::socket;
-use crate::time::Instant;
-use crate::wait::io::Limit;
 
 /// A UDP socket: [`std::net::UdpSocket`] for fibers.
 ///
@@ -32,6 +30,19 @@ pub struct UdpSocket {
 
 like_std!(UdpSocket, std::net::UdpSocket);
 timeouts_and_readiness!(UdpSocket);
+datagrams! {
+    UdpSocket, std::net::UdpSocket, SocketAddr, an unconnected one: "UdpSocket::bind(\"127.0.0.1:0\")",
+    /// Waits for a datagram of the address it is connected to.
+    ///
+    /// # Errors
+    /// Time-outs, and what the system reports: `ConnectionRefused` if no socket was bound there for a datagram sent before.
+    recv,
+    /// Sends a datagram to the address it is connected to.
+    ///
+    /// # Errors
+    /// What the system reports.
+    send,
+}
 
 impl UdpSocket {
     /// A socket with this address; port 0: with a free port.
@@ -48,45 +59,6 @@ impl UdpSocket {
     /// As [`bind`](Self::bind).
     pub fn bind_reuse_port<A: ToSocketAddrs>(address: A) -> io::Result<Self> {
         first_of(address, |address| socket::bind_datagram_shared(&address)).map(Self::from)
-    }
-
-    /// Waits for a datagram; returns its length and its sender's address. Bytes that do not fit into the buffer are lost.
-    ///
-    /// # Errors
-    /// Time-outs, and what the system reports.
-    #[track_caller]
-    pub fn recv_from(&self, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
-        self.socket.reading(Location::caller(), |socket| socket.recv_from(buffer))
-    }
-
-    /// A datagram that is there already.
-    ///
-    /// # Errors
-    /// [`WouldBlock`](io::ErrorKind::WouldBlock): there is none. Otherwise as [`recv_from`](Self::recv_from).
-    pub fn try_recv_from(&self, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
-        self.socket.trying(|socket| socket.recv_from(buffer))
-    }
-
-    /// [`recv_from`](Self::recv_from), waiting so long at most instead of the read time-out.
-    ///
-    /// # Errors
-    /// [`TimedOut`](io::ErrorKind::TimedOut), and what the system reports.
-    #[track_caller]
-    pub fn recv_from_timeout(&self, buffer: &mut [u8], timeout: Duration) -> io::Result<(usize, SocketAddr)> {
-        self.socket.reading_until(Location::caller(), Limit::After(timeout), |socket| socket.recv_from(buffer))
-    }
-
-    /// [`recv_from`](Self::recv_from), waiting until then at most instead of the read time-out.
-    ///
-    /// # Errors
-    /// [`TimedOut`](io::ErrorKind::TimedOut), and what the system reports.
-    #[track_caller]
-    pub fn recv_from_deadline(
-        &self,
-        buffer: &mut [u8],
-        deadline: impl Into<Instant>,
-    ) -> io::Result<(usize, SocketAddr)> {
-        self.socket.reading_until(Location::caller(), until(deadline), |socket| socket.recv_from(buffer))
     }
 
     /// [`recv_from`](Self::recv_from) without taking the datagram.
@@ -126,53 +98,6 @@ impl UdpSocket {
         first_of(address, |address| self.socket.get().connect(address))
     }
 
-    /// Waits for a datagram of the address it is connected to.
-    ///
-    /// # Errors
-    /// Time-outs, and what the system reports: `ConnectionRefused` if no socket was bound there for a datagram sent before.
-    #[track_caller]
-    pub fn recv(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.socket.reading(Location::caller(), |socket| socket.recv(buffer))
-    }
-
-    /// A datagram that is there already.
-    ///
-    /// # Errors
-    /// [`WouldBlock`](io::ErrorKind::WouldBlock): there is none. Otherwise as [`recv`](Self::recv).
-    pub fn try_recv(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.socket.trying(|socket| socket.recv(buffer))
-    }
-
-    /// [`recv`](Self::recv), waiting so long at most instead of the read time-out.
-    ///
-    /// ```
-    /// use std::io::ErrorKind;
-    /// use std::time::Duration;
-    /// use fibra::net::UdpSocket;
-    ///
-    /// fibra::run(|| {
-    ///     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-    ///     let error = socket.recv_timeout(&mut [0; 8], Duration::from_millis(2)).unwrap_err();
-    ///     assert_eq!(error.kind(), ErrorKind::TimedOut);
-    /// });
-    /// ```
-    ///
-    /// # Errors
-    /// [`TimedOut`](io::ErrorKind::TimedOut), and what the system reports.
-    #[track_caller]
-    pub fn recv_timeout(&self, buffer: &mut [u8], timeout: Duration) -> io::Result<usize> {
-        self.socket.reading_until(Location::caller(), Limit::After(timeout), |socket| socket.recv(buffer))
-    }
-
-    /// [`recv`](Self::recv), waiting until then at most instead of the read time-out.
-    ///
-    /// # Errors
-    /// [`TimedOut`](io::ErrorKind::TimedOut), and what the system reports.
-    #[track_caller]
-    pub fn recv_deadline(&self, buffer: &mut [u8], deadline: impl Into<Instant>) -> io::Result<usize> {
-        self.socket.reading_until(Location::caller(), until(deadline), |socket| socket.recv(buffer))
-    }
-
     /// [`recv`](Self::recv) without taking the datagram.
     ///
     /// # Errors
@@ -180,31 +105,6 @@ impl UdpSocket {
     #[track_caller]
     pub fn peek(&self, buffer: &mut [u8]) -> io::Result<usize> {
         self.socket.reading(Location::caller(), |socket| socket.peek(buffer))
-    }
-
-    /// Sends a datagram to the address it is connected to.
-    ///
-    /// # Errors
-    /// What the system reports.
-    #[track_caller]
-    pub fn send(&self, buffer: &[u8]) -> io::Result<usize> {
-        self.socket.writing(Location::caller(), |socket| socket.send(buffer))
-    }
-
-    /// Sends to the address it is connected to, if there is room.
-    ///
-    /// # Errors
-    /// [`WouldBlock`](io::ErrorKind::WouldBlock): there is none. Otherwise as [`send`](Self::send).
-    pub fn try_send(&self, buffer: &[u8]) -> io::Result<usize> {
-        self.socket.trying(|socket| socket.send(buffer))
-    }
-
-    /// The async form of [`recv_from`](Self::recv_from).
-    ///
-    /// # Errors
-    /// What the system reports.
-    pub async fn recv_from_async(&self, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
-        self.socket.reading_async(|socket| socket.recv_from(buffer)).await
     }
 
     /// The async form of [`peek_from`](Self::peek_from).
@@ -236,36 +136,12 @@ impl UdpSocket {
         self.socket.writing_async(|socket| socket.send_to(buffer, address)).await
     }
 
-    /// The async form of [`recv`](Self::recv).
-    ///
-    /// # Errors
-    /// What the system reports.
-    pub async fn recv_async(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.socket.reading_async(|socket| socket.recv(buffer)).await
-    }
-
     /// The async form of [`peek`](Self::peek).
     ///
     /// # Errors
     /// As there.
     pub async fn peek_async(&self, buffer: &mut [u8]) -> io::Result<usize> {
         self.socket.reading_async(|socket| socket.peek(buffer)).await
-    }
-
-    /// The async form of [`send`](Self::send).
-    ///
-    /// # Errors
-    /// What the system reports.
-    pub async fn send_async(&self, buffer: &[u8]) -> io::Result<usize> {
-        self.socket.writing_async(|socket| socket.send(buffer)).await
-    }
-
-    /// Another handle to the same socket. Time-outs are shared.
-    ///
-    /// # Errors
-    /// There are no descriptors left.
-    pub fn try_clone(&self) -> io::Result<Self> {
-        Ok(Self { socket: self.socket.try_clone(std::net::UdpSocket::try_clone)? })
     }
 }
 

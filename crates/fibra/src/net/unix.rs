@@ -13,13 +13,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::arm::{AcceptArm, Listening};
-use super::listener::accept_patiently;
-use super::socket::{Backoff, Socket, like_std, reads_and_writes, timeouts_and_readiness, until, zero_timeout};
+use super::common::accepts;
+use super::socket::{Backoff, Socket, like_std, reads_and_writes, timeouts_and_readiness, zero_timeout};
 use super::split::{UnixReadHalf, UnixWriteHalf};
 use crate::driver::socket;
 use crate::time::Instant;
-use crate::wait::io::{Direction, Limit, Readiness};
 use crate::wait::park;
 
 /// The longest pause between two tries to connect to a listener whose queue is full.
@@ -31,6 +29,19 @@ pub struct UnixListener {
 }
 
 like_std!(UnixListener, std::os::unix::net::UnixListener);
+accepts! {
+    UnixListener, std::os::unix::net::UnixListener, (UnixStream, SocketAddr), accept_now,
+    /// Waits for a connection.
+    ///
+    /// # Errors
+    /// There are no descriptors left, or what the system reports.
+    accept,
+    accept_timeout,
+    /// Accepting, as an arm of [`select!`](crate::select); see [`TcpListener::accepting`](super::TcpListener::accepting).
+    accepting,
+    /// Connections, one after the other; see [`TcpListener::incoming`](super::TcpListener::incoming).
+    incoming: UnixIncoming, item: UnixStream,
+}
 
 impl UnixListener {
     /// Listens on a new socket with this path. The file stays when it is dropped.
@@ -48,83 +59,6 @@ impl UnixListener {
     pub fn bind_addr(address: &SocketAddr) -> io::Result<Self> {
         std::os::unix::net::UnixListener::bind_addr(address).map(Self::from)
     }
-
-    /// Waits for a connection.
-    ///
-    /// # Errors
-    /// There are no descriptors left, or what the system reports.
-    #[track_caller]
-    pub fn accept(&self) -> io::Result<(UnixStream, SocketAddr)> {
-        self.socket.accepting(Location::caller(), Limit::Never, accept_now)
-    }
-
-    /// A connection that is there already.
-    ///
-    /// # Errors
-    /// [`WouldBlock`](io::ErrorKind::WouldBlock): there is none. Otherwise as [`accept`](Self::accept).
-    pub fn try_accept(&self) -> io::Result<(UnixStream, SocketAddr)> {
-        self.socket.trying(accept_now)
-    }
-
-    /// [`accept`](Self::accept), waiting so long at most.
-    ///
-    /// # Errors
-    /// [`TimedOut`](io::ErrorKind::TimedOut), and as [`accept`](Self::accept).
-    #[track_caller]
-    pub fn accept_timeout(&self, timeout: Duration) -> io::Result<(UnixStream, SocketAddr)> {
-        self.socket.accepting(Location::caller(), Limit::After(timeout), accept_now)
-    }
-
-    /// [`accept`](Self::accept), waiting until then at most.
-    ///
-    /// # Errors
-    /// [`TimedOut`](io::ErrorKind::TimedOut), and as [`accept`](Self::accept).
-    #[track_caller]
-    pub fn accept_deadline(&self, deadline: impl Into<Instant>) -> io::Result<(UnixStream, SocketAddr)> {
-        self.socket.accepting(Location::caller(), until(deadline), accept_now)
-    }
-
-    /// The async form of [`accept`](Self::accept). Dropped before it is ready, it has accepted nothing.
-    ///
-    /// # Errors
-    /// As there.
-    pub async fn accept_async(&self) -> io::Result<(UnixStream, SocketAddr)> {
-        self.socket.reading_async(accept_now).await
-    }
-
-    /// Accepting, as an arm of [`select!`](crate::select); see [`TcpListener::accepting`](super::TcpListener::accepting).
-    pub fn accepting(&self) -> AcceptArm<'_, (UnixStream, SocketAddr)> {
-        AcceptArm::new(self)
-    }
-
-    /// Connections, one after the other; see [`TcpListener::incoming`](super::TcpListener::incoming).
-    pub fn incoming(&self) -> UnixIncoming<'_> {
-        UnixIncoming { listener: self }
-    }
-
-    /// Another handle to the same socket.
-    ///
-    /// # Errors
-    /// There are no descriptors left.
-    pub fn try_clone(&self) -> io::Result<Self> {
-        Ok(Self { socket: self.socket.try_clone(std::os::unix::net::UnixListener::try_clone)? })
-    }
-
-    /// The address it listens on.
-    ///
-    /// # Errors
-    /// If the system cannot say.
-    pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.socket.get().local_addr()
-    }
-
-    /// The error that is pending on the socket, if any, which is then forgotten.
-    ///
-    /// # Errors
-    /// If the system cannot say.
-    pub fn take_error(&self) -> io::Result<Option<io::Error>> {
-        self.socket.get().take_error()
-    }
 }
 
 fn accept_now(listener: &std::os::unix::net::UnixListener) -> io::Result<(UnixStream, SocketAddr)> {
@@ -132,36 +66,6 @@ fn accept_now(listener: &std::os::unix::net::UnixListener) -> io::Result<(UnixSt
     stream.set_nonblocking(true)?;
     Ok((UnixStream { socket: Socket::new(stream) }, from))
 }
-
-impl Listening for UnixListener {
-    type Accepted = (UnixStream, SocketAddr);
-
-    fn readiness(&self) -> Readiness<'_> {
-        let io = &self.socket.io;
-        io.readiness(Direction::Read, io.reports(Direction::Read))
-    }
-
-    fn accept_if_any(&self) -> io::Result<Self::Accepted> {
-        self.socket.io.try_now(accept_now)
-    }
-}
-
-/// See [`UnixListener::incoming`].
-#[derive(Debug)]
-pub struct UnixIncoming<'a> {
-    listener: &'a UnixListener,
-}
-
-impl Iterator for UnixIncoming<'_> {
-    type Item = io::Result<UnixStream>;
-
-    #[track_caller]
-    fn next(&mut self) -> Option<Self::Item> {
-        Some(accept_patiently(|| self.listener.accept()).map(|(stream, _)| stream))
-    }
-}
-
-impl std::iter::FusedIterator for UnixIncoming<'_> {}
 
 impl<'a> IntoIterator for &'a UnixListener {
     type Item = io::Result<UnixStream>;

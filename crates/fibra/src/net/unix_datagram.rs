@@ -11,10 +11,11 @@ use std::panic::Location;
 use std::path::Path;
 use std::time::Duration;
 
-use super::socket::{Backoff, Socket, like_std, timeouts_and_readiness, until};
+use super::common::datagrams;
+use super::socket::{Backoff, Socket, like_std, timeouts_and_readiness};
 use crate::driver::socket;
 use crate::time::Instant;
-use crate::wait::io::{Direction, Limit};
+use crate::wait::io::Direction;
 use crate::wait::park;
 
 /// The longest pause between two tries to send to a receiver whose queue is full.
@@ -40,6 +41,19 @@ pub struct UnixDatagram {
 
 like_std!(UnixDatagram, std::os::unix::net::UnixDatagram);
 timeouts_and_readiness!(UnixDatagram);
+datagrams! {
+    UnixDatagram, StdDatagram, SocketAddr, an unconnected one: "UnixDatagram::unbound()",
+    /// Waits for a datagram.
+    ///
+    /// # Errors
+    /// Time-outs, and what the system reports.
+    recv,
+    /// Sends to the address it is connected to. Waits while the receiver's queue is full.
+    ///
+    /// # Errors
+    /// Time-outs, and what the system reports.
+    send,
+}
 
 impl UnixDatagram {
     /// A socket with this path. The file stays when it is dropped.
@@ -91,92 +105,6 @@ impl UnixDatagram {
         self.socket.get().connect_addr(address)
     }
 
-    /// Waits for a datagram; returns its length and its sender's address. Bytes that do not fit into the buffer are lost.
-    ///
-    /// # Errors
-    /// Time-outs, and what the system reports.
-    #[track_caller]
-    pub fn recv_from(&self, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
-        self.socket.reading(Location::caller(), |socket| socket.recv_from(buffer))
-    }
-
-    /// A datagram that is there already.
-    ///
-    /// # Errors
-    /// [`WouldBlock`](io::ErrorKind::WouldBlock): there is none. Otherwise as [`recv_from`](Self::recv_from).
-    pub fn try_recv_from(&self, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
-        self.socket.trying(|socket| socket.recv_from(buffer))
-    }
-
-    /// [`recv_from`](Self::recv_from), waiting so long at most instead of the read time-out.
-    ///
-    /// # Errors
-    /// [`TimedOut`](io::ErrorKind::TimedOut), and what the system reports.
-    #[track_caller]
-    pub fn recv_from_timeout(&self, buffer: &mut [u8], timeout: Duration) -> io::Result<(usize, SocketAddr)> {
-        self.socket.reading_until(Location::caller(), Limit::After(timeout), |socket| socket.recv_from(buffer))
-    }
-
-    /// [`recv_from`](Self::recv_from), waiting until then at most instead of the read time-out.
-    ///
-    /// # Errors
-    /// [`TimedOut`](io::ErrorKind::TimedOut), and what the system reports.
-    #[track_caller]
-    pub fn recv_from_deadline(
-        &self,
-        buffer: &mut [u8],
-        deadline: impl Into<Instant>,
-    ) -> io::Result<(usize, SocketAddr)> {
-        self.socket.reading_until(Location::caller(), until(deadline), |socket| socket.recv_from(buffer))
-    }
-
-    /// Waits for a datagram.
-    ///
-    /// # Errors
-    /// Time-outs, and what the system reports.
-    #[track_caller]
-    pub fn recv(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.socket.reading(Location::caller(), |socket| socket.recv(buffer))
-    }
-
-    /// A datagram that is there already.
-    ///
-    /// # Errors
-    /// [`WouldBlock`](io::ErrorKind::WouldBlock): there is none. Otherwise as [`recv`](Self::recv).
-    pub fn try_recv(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.socket.trying(|socket| socket.recv(buffer))
-    }
-
-    /// [`recv`](Self::recv), waiting so long at most instead of the read time-out.
-    ///
-    /// ```
-    /// use std::io::ErrorKind;
-    /// use std::time::Duration;
-    /// use fibra::net::UnixDatagram;
-    ///
-    /// fibra::run(|| {
-    ///     let socket = UnixDatagram::unbound().unwrap();
-    ///     let error = socket.recv_timeout(&mut [0; 8], Duration::from_millis(2)).unwrap_err();
-    ///     assert_eq!(error.kind(), ErrorKind::TimedOut);
-    /// });
-    /// ```
-    ///
-    /// # Errors
-    /// [`TimedOut`](io::ErrorKind::TimedOut), and what the system reports.
-    #[track_caller]
-    pub fn recv_timeout(&self, buffer: &mut [u8], timeout: Duration) -> io::Result<usize> {
-        self.socket.reading_until(Location::caller(), Limit::After(timeout), |socket| socket.recv(buffer))
-    }
-
-    /// [`recv`](Self::recv), waiting until then at most instead of the read time-out.
-    ///
-    /// # Errors
-    /// [`TimedOut`](io::ErrorKind::TimedOut), and what the system reports.
-    #[track_caller]
-    pub fn recv_deadline(&self, buffer: &mut [u8], deadline: impl Into<Instant>) -> io::Result<usize> {
-        self.socket.reading_until(Location::caller(), until(deadline), |socket| socket.recv(buffer))
-    }
-
     /// Waits until there is something to receive, and copies it without taking it.
     ///
     /// # Errors
@@ -184,23 +112,6 @@ impl UnixDatagram {
     #[track_caller]
     pub fn peek(&self, buffer: &mut [u8]) -> io::Result<usize> {
         self.socket.reading(Location::caller(), |socket| socket::peek(socket.as_fd(), buffer))
-    }
-
-    /// Sends to the address it is connected to. Waits while the receiver's queue is full.
-    ///
-    /// # Errors
-    /// Time-outs, and what the system reports.
-    #[track_caller]
-    pub fn send(&self, buffer: &[u8]) -> io::Result<usize> {
-        self.socket.writing(Location::caller(), |socket| socket.send(buffer))
-    }
-
-    /// Sends to the address it is connected to, if there is room.
-    ///
-    /// # Errors
-    /// [`WouldBlock`](io::ErrorKind::WouldBlock): there is none. Otherwise as [`send`](Self::send).
-    pub fn try_send(&self, buffer: &[u8]) -> io::Result<usize> {
-        self.socket.trying(|socket| socket.send(buffer))
     }
 
     /// Sends to the socket with this path. Waits while the receiver's queue is full.
@@ -229,30 +140,6 @@ impl UnixDatagram {
     #[track_caller]
     pub fn send_to_addr(&self, buffer: &[u8], address: &SocketAddr) -> io::Result<usize> {
         self.sending_to(|socket| socket.send_to_addr(buffer, address))
-    }
-
-    /// The async form of [`recv_from`](Self::recv_from).
-    ///
-    /// # Errors
-    /// What the system reports.
-    pub async fn recv_from_async(&self, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
-        self.socket.reading_async(|socket| socket.recv_from(buffer)).await
-    }
-
-    /// The async form of [`recv`](Self::recv).
-    ///
-    /// # Errors
-    /// What the system reports.
-    pub async fn recv_async(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.socket.reading_async(|socket| socket.recv(buffer)).await
-    }
-
-    /// The async form of [`send`](Self::send).
-    ///
-    /// # Errors
-    /// What the system reports.
-    pub async fn send_async(&self, buffer: &[u8]) -> io::Result<usize> {
-        self.socket.writing_async(|socket| socket.send(buffer)).await
     }
 
     /// The async form of [`send_to`](Self::send_to).
@@ -306,13 +193,5 @@ impl UnixDatagram {
     /// It is not connected.
     pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
         self.socket.get().shutdown(how)
-    }
-
-    /// Another handle to the same socket. Time-outs are shared.
-    ///
-    /// # Errors
-    /// There are no descriptors left.
-    pub fn try_clone(&self) -> io::Result<Self> {
-        Ok(Self { socket: self.socket.try_clone(StdDatagram::try_clone)? })
     }
 }

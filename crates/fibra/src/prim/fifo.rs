@@ -88,29 +88,29 @@ mod tests {
     use super::*;
     use crate::prim::atomic::AtomicPtr;
 
-    struct Node {
-        link: AtomicPtr<Node>,
+    struct FifoNode {
+        link: AtomicPtr<FifoNode>,
         value: u32,
     }
 
     // SAFETY: one cell, null in a new node, written by the list only.
-    unsafe impl Linked for Node {
+    unsafe impl Linked for FifoNode {
         fn link(&self) -> &AtomicPtr<Self> {
             &self.link
         }
     }
 
     #[allow(clippy::vec_box)] // They are linked by address: they must not move with the vector.
-    fn nodes(count: u32) -> Vec<Box<Node>> {
-        (0..count).map(|value| Box::new(Node { link: AtomicPtr::new(ptr::null_mut()), value })).collect()
+    fn nodes(count: u32) -> Vec<Box<FifoNode>> {
+        (0..count).map(|value| Box::new(FifoNode { link: AtomicPtr::new(ptr::null_mut()), value })).collect()
     }
 
-    fn push(list: &Fifo<Node>, node: &Node) {
+    fn push(list: &Fifo<FifoNode>, node: &FifoNode) {
         // SAFETY: the nodes of these tests outlive the list, and those pushed are in no list.
         unsafe { list.push_back(NonNull::from(node)) }
     }
 
-    fn pop(list: &Fifo<Node>) -> Option<u32> {
+    fn pop(list: &Fifo<FifoNode>) -> Option<u32> {
         // SAFETY: the nodes of these tests outlive the list.
         list.pop_front().map(|node| unsafe { node.as_ref() }.value)
     }

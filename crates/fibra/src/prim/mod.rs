@@ -31,6 +31,8 @@ pub(crate) mod spin;
 pub(crate) mod sync;
 pub(crate) mod tape;
 pub(crate) mod thread;
+#[cfg(not(any(loom, shuttle)))]
+pub(crate) mod thread_pointer;
 
 /// Asks the processor to bring a cache line closer. Any address will do.
 #[inline(always)]

@@ -268,30 +268,30 @@ impl<T> fmt::Debug for Batch<T> {
 mod tests {
     use super::*;
 
-    struct Node {
-        link: AtomicPtr<Node>,
+    struct MpscNode {
+        link: AtomicPtr<MpscNode>,
         producer: usize,
         value: u32,
     }
 
     // SAFETY: one cell, null in a new node, written by the list only.
-    unsafe impl Linked for Node {
+    unsafe impl Linked for MpscNode {
         fn link(&self) -> &AtomicPtr<Self> {
             &self.link
         }
     }
 
-    fn node(producer: usize, value: u32) -> NonNull<Node> {
-        NonNull::from(Box::leak(Box::new(Node { link: AtomicPtr::new(ptr::null_mut()), producer, value })))
+    fn node(producer: usize, value: u32) -> NonNull<MpscNode> {
+        NonNull::from(Box::leak(Box::new(MpscNode { link: AtomicPtr::new(ptr::null_mut()), producer, value })))
     }
 
     /// The box of a node that was taken out.
-    fn unbox(node: NonNull<Node>) -> Box<Node> {
+    fn unbox(node: NonNull<MpscNode>) -> Box<MpscNode> {
         // SAFETY: made by `node` above; it left the queue, so it is ours alone.
         unsafe { Box::from_raw(node.as_ptr()) }
     }
 
-    fn values(batch: Batch<Node>) -> Vec<u32> {
+    fn values(batch: Batch<MpscNode>) -> Vec<u32> {
         batch.map(|node| unbox(node).value).collect()
     }
 
@@ -357,8 +357,8 @@ mod tests {
     // S3-26, S1-30: the one place that other threads write to is an atomic, and nothing that could be locked.
     #[test]
     fn it_has_no_lock() {
-        let Mpsc { head } = Mpsc::<Node>::new();
-        let _: AtomicPtr<Node> = head;
+        let Mpsc { head } = Mpsc::<MpscNode>::new();
+        let _: AtomicPtr<MpscNode> = head;
     }
 
     // S0-06: a node that is in the queue cannot be put in again, be it the last of the chain.
@@ -368,7 +368,7 @@ mod tests {
     fn inserting_twice_is_found() {
         let queue = Mpsc::new();
         // On this test's stack: the panic leaves it in the queue, which does not own it.
-        let node = Node { link: AtomicPtr::new(ptr::null_mut()), producer: 0, value: 0 };
+        let node = MpscNode { link: AtomicPtr::new(ptr::null_mut()), producer: 0, value: 0 };
         let node = NonNull::from(&node);
         // SAFETY: the assertion under test holds off the second insertion.
         let _ = unsafe { queue.push(node) };
@@ -413,30 +413,30 @@ mod model {
     use crate::prim::model::{check, thread};
     use crate::prim::sync::{Arc, Condvar, Mutex};
 
-    struct Node {
-        link: AtomicPtr<Node>,
+    struct MpscNode {
+        link: AtomicPtr<MpscNode>,
         producer: usize,
         /// Written before the push, read after the node was taken out: loom finds out if the two are not ordered.
         value: UnsafeCell<u32>,
     }
 
     // SAFETY: one cell, null in a new node, written by the list only.
-    unsafe impl Linked for Node {
+    unsafe impl Linked for MpscNode {
         fn link(&self) -> &AtomicPtr<Self> {
             &self.link
         }
     }
 
-    fn node(producer: usize, value: u32) -> NonNull<Node> {
-        let node = Node { link: AtomicPtr::new(ptr::null_mut()), producer, value: UnsafeCell::new(0) };
+    fn node(producer: usize, value: u32) -> NonNull<MpscNode> {
+        let node = MpscNode { link: AtomicPtr::new(ptr::null_mut()), producer, value: UnsafeCell::new(0) };
         // SAFETY: not shared yet.
         node.value.with_mut(|place| unsafe { *place = value });
         NonNull::from(Box::leak(Box::new(node)))
     }
 
     /// Frees a batch; returns for each node its producer and its value.
-    fn read(batch: Batch<Node>) -> Vec<(usize, u32)> {
-        let free = |node: NonNull<Node>| {
+    fn read(batch: Batch<MpscNode>) -> Vec<(usize, u32)> {
+        let free = |node: NonNull<MpscNode>| {
             // SAFETY: made by `node`, taken out, so ours alone.
             let node = unsafe { Box::from_raw(node.as_ptr()) };
             // SAFETY: as above.
@@ -447,7 +447,7 @@ mod model {
 
     /// The queue, whether its owner sleeps, and something to block on.
     struct World {
-        queue: Mpsc<Node>,
+        queue: Mpsc<MpscNode>,
         asleep: AtomicBool,
         kicked: Mutex<bool>,
         bell: Condvar,
@@ -554,7 +554,7 @@ mod model {
                     let (world, node) = (world.clone(), nodes[producer].as_ptr().expose_provenance());
                     thread::spawn(move || {
                         let mut chain = Chain::new();
-                        let node = std::ptr::with_exposed_provenance_mut::<Node>(node);
+                        let node = std::ptr::with_exposed_provenance_mut::<MpscNode>(node);
                         // SAFETY: a new node, of which no other thread knows.
                         unsafe { chain.push(NonNull::new_unchecked(node)) };
                         // SAFETY: as above.

@@ -24,7 +24,7 @@ const MOST_BYTES: usize = 1 << 20;
 
 /// The place of the number: the module in whose thread-local memory it is, and the offset there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Place {
+struct CountLocation {
     module: usize,
     offset: usize,
 }
@@ -108,7 +108,7 @@ pub(crate) fn hide() {
 
 /// The place where the number should be on this thread.
 fn place_here() -> Option<*const usize> {
-    static PLACE: OnceLock<Option<Place>> = OnceLock::new();
+    static PLACE: OnceLock<Option<CountLocation>> = OnceLock::new();
     if cfg!(panic = "abort") {
         return None;
     }
@@ -133,7 +133,7 @@ fn follows(address: *const usize) -> bool {
 }
 
 /// [`find`], on a thread of its own if something unwinds here: this may be a hook, where no trial may be made.
-fn find_where_nothing_unwinds() -> Option<Place> {
+fn find_where_nothing_unwinds() -> Option<CountLocation> {
     if !std::thread::panicking() {
         return find();
     }
@@ -145,7 +145,7 @@ fn find_where_nothing_unwinds() -> Option<Place> {
 }
 
 /// Looks for the one word that follows the number of unwindings.
-fn find() -> Option<Place> {
+fn find() -> Option<CountLocation> {
     while_unwinding(|| ());
     let blocks = blocks();
     let at_rest = words(&blocks);
@@ -172,7 +172,7 @@ fn find() -> Option<Place> {
             return None;
         }
         if index < block.words {
-            return Some(Place { module: block.module, offset: index * size_of::<usize>() });
+            return Some(CountLocation { module: block.module, offset: index * size_of::<usize>() });
         }
         index -= block.words;
     }

@@ -30,16 +30,16 @@ pub(crate) const WORDS: usize = if cfg!(loom) { 2 } else { 8 };
 pub(crate) const LEN: usize = if cfg!(loom) { 2 } else { 1 << 15 };
 
 /// One entry, as it is read.
-pub(crate) type Entry = [u64; WORDS];
+pub(crate) type TapeEntry = [u64; WORDS];
 
 #[derive(Debug)]
 #[repr(align(64))]
-struct Slot([AtomicU64; WORDS]);
+struct TapeSlot([AtomicU64; WORDS]);
 
 /// See the header.
 #[derive(Debug)]
 pub(crate) struct Tape {
-    slots: Box<[Slot; LEN]>,
+    slots: Box<[TapeSlot; LEN]>,
     /// How many entries were written since the tape was made.
     written: AtomicU64,
 }
@@ -48,14 +48,14 @@ pub(crate) struct Tape {
 #[derive(Debug, Default)]
 pub(crate) struct Copied {
     /// The oldest first.
-    pub(crate) entries: Vec<Entry>,
+    pub(crate) entries: Vec<TapeEntry>,
     /// How many entries were written before these, and are lost.
     pub(crate) lost: u64,
 }
 
 impl Tape {
     pub(crate) fn new() -> Self {
-        let slots: Vec<Slot> = (0..LEN).map(|_| Slot(array::from_fn(|_| AtomicU64::new(0)))).collect();
+        let slots: Vec<TapeSlot> = (0..LEN).map(|_| TapeSlot(array::from_fn(|_| AtomicU64::new(0)))).collect();
         let slots = slots.into_boxed_slice().try_into();
         let Ok(slots) = slots else { unreachable!("so many were made") };
         Self { slots, written: AtomicU64::new(0) }
@@ -83,12 +83,12 @@ impl Tape {
         // Acquire: pairs with the release of the count in `write`.
         let until = self.written.load(Ordering::Acquire);
         let from = until.saturating_sub(LEN as u64);
-        let copy = |at: u64| -> Entry {
+        let copy = |at: u64| -> TapeEntry {
             let slot = &self.slots[at as usize % LEN];
             // Acquire: pairs with the release of the words in `write`.
             array::from_fn(|word| slot.0[word].load(Ordering::Acquire))
         };
-        let mut entries: Vec<Entry> = (from..until).map(copy).collect();
+        let mut entries: Vec<TapeEntry> = (from..until).map(copy).collect();
         // Acquire: comes after the words; see the header.
         let now = self.written.load(Ordering::Acquire);
         let kept_from = if seeded_bug("tape_unchecked") { from } else { (now + 1).saturating_sub(LEN as u64) };

@@ -12,7 +12,7 @@ use crate::driver::{Driver, Registrar, Timeout};
 use crate::monitor::fork;
 use crate::prim::sync::{Mutex, MutexGuard};
 use crate::prim::thread;
-use crate::waiter::record::call_all;
+use crate::waiter::record::call_wakers;
 
 /// The registrar of the thread, and the fork generation it was started in.
 static OUTSIDE: Mutex<Option<(u64, Registrar)>> = Mutex::new(None);
@@ -56,6 +56,6 @@ fn serve(mut driver: Driver) {
         while let Some(completion) = driver.next_completion() {
             source::deliver(completion, &mut owed);
         }
-        call_all(owed);
+        call_wakers(owed);
     }
 }

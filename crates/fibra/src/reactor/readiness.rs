@@ -49,7 +49,7 @@ use crate::waiter::node::{Node, Outcome, WaitList, WaiterRef};
 use crate::waiter::record::Claimed;
 
 /// A driver, as a place where a socket can be registered.
-pub(crate) trait Place: Sized {
+pub(crate) trait RegisteringDriver: Sized {
     /// Names the driver without keeping it alive.
     type Weak: Send + std::fmt::Debug;
     fn weak(&self) -> Self::Weak;
@@ -107,30 +107,30 @@ pub(crate) enum Linkage {
 
 /// See the header.
 #[derive(Debug)]
-pub(crate) struct Source<D: Place> {
+pub(crate) struct Source<D: RegisteringDriver> {
     pub(crate) index: u32,
     /// How often something was reported for each direction. Changed under the lock.
     reports: [AtomicU64; 2],
     /// The count before the last read that was short.
     drained: AtomicU64,
-    state: SpinLock<State<D>>,
+    state: SpinLock<SourceState<D>>,
 }
 
 #[derive(Debug)]
-struct State<D: Place> {
+struct SourceState<D: RegisteringDriver> {
     generation: u32,
     descriptor: RawFd,
     sides: [Side<D>; 2],
 }
 
 #[derive(Debug)]
-struct Side<D: Place> {
+struct Side<D: RegisteringDriver> {
     /// The linked waits. `slot` of a node holds the home of its waiter.
     waiting: WaitList,
     homes: Vec<D::Weak>,
 }
 
-impl<D: Place> Side<D> {
+impl<D: RegisteringDriver> Side<D> {
     fn new() -> Self {
         Self { waiting: WaitList::new(), homes: Vec::new() }
     }
@@ -154,7 +154,7 @@ impl<D: Place> Side<D> {
     }
 }
 
-impl<D: Place> State<D> {
+impl<D: RegisteringDriver> SourceState<D> {
     fn side(&self, direction: Direction) -> &Side<D> {
         &self.sides[direction as usize]
     }
@@ -220,7 +220,7 @@ impl<D: Place> State<D> {
             if let Some(claimed) = Claimed::of(waiter, ticket, arm) {
                 // Selects with many arms read the outcome.
                 node.outcome.set(Outcome::Done);
-                owed.extend(claimed.go_with(&mut enqueue));
+                owed.extend(claimed.make_runnable_with(&mut enqueue));
             }
         }
     }
@@ -228,22 +228,22 @@ impl<D: Place> State<D> {
 
 /// A source that no other thread uses until this is dropped.
 #[derive(Debug)]
-pub(crate) struct LockedSource<'a, D: Place>(Locked<'a, State<D>>);
+pub(crate) struct LockedSource<'a, D: RegisteringDriver>(Locked<'a, SourceState<D>>);
 
-impl<D: Place> LockedSource<'_, D> {
+impl<D: RegisteringDriver> LockedSource<'_, D> {
     /// In a child of a fork, which has no waiters: the threads that waited do not exist there.
     pub(crate) fn forget_waits(&mut self) {
         self.0.with(|state| state.sides.iter_mut().for_each(|side| side.waiting = WaitList::new()));
     }
 }
 
-impl<D: Place> Source<D> {
+impl<D: RegisteringDriver> Source<D> {
     pub(crate) fn new(index: u32) -> Self {
         Self {
             index,
             reports: [AtomicU64::new(0), AtomicU64::new(0)],
             drained: AtomicU64::new(NOT_DRAINED),
-            state: SpinLock::new(State { generation: 0, descriptor: -1, sides: [Side::new(), Side::new()] }),
+            state: SpinLock::new(SourceState { generation: 0, descriptor: -1, sides: [Side::new(), Side::new()] }),
         }
     }
 

@@ -31,19 +31,19 @@ pub(crate) trait Listener: Send {
 }
 
 #[derive(Default)]
-struct Desk {
-    state: Mutex<State>,
+struct SignalDesk {
+    state: Mutex<SignalListeners>,
 }
 
 #[derive(Default)]
-struct State {
+struct SignalListeners {
     started: bool,
     listeners: Vec<Box<dyn Listener>>,
 }
 
-static DESK: PerProcess<Desk> = PerProcess::new(Desk::default);
+static DESK: PerProcess<SignalDesk> = PerProcess::new(SignalDesk::default);
 
-impl State {
+impl SignalListeners {
     fn has_listener(&self, signal: i32) -> bool {
         self.listeners.iter().any(|listener| listener.hears(signal) && !listener.is_gone())
     }

@@ -14,20 +14,20 @@ use std::os::fd::RawFd;
 use std::task::Waker;
 
 pub(crate) use super::readiness::{Direction, Seen};
-use super::readiness::{Linkage, LockedSource, Place};
+use super::readiness::{Linkage, LockedSource, RegisteringDriver};
 use crate::driver::{Completion, Interest, Key, Registrar, WeakRegistrar};
 use crate::fiber::frame::Frame;
 use crate::prim::slab::{Free, Never, Record, Slab};
 use crate::sched::current;
-use crate::sched::enqueue::{Place as Queue, enqueue};
+use crate::sched::enqueue::{QueueEnd, enqueue};
 use crate::sched::rules::IoRules;
 use crate::waiter::node::{Node, WaiterRef};
-use crate::waiter::record::call_all;
+use crate::waiter::record::call_wakers;
 
 /// The source of one socket.
 pub(crate) type Source = super::readiness::Source<Registrar>;
 
-impl Place for Registrar {
+impl RegisteringDriver for Registrar {
     type Weak = WeakRegistrar;
 
     fn weak(&self) -> WeakRegistrar {
@@ -49,8 +49,8 @@ impl Place for Registrar {
     }
 }
 
-fn set_going(fiber: WaiterRef) {
-    enqueue(Frame::from_waiter(fiber), Queue::Tail);
+fn make_runnable(fiber: WaiterRef) {
+    enqueue(Frame::from_waiter(fiber), QueueEnd::Tail);
 }
 
 impl Source {
@@ -63,7 +63,7 @@ impl Source {
 
     /// Ends the registrations and gives the source back. The caller must not use the source after this.
     pub(crate) fn close(&'static self) {
-        call_all(self.end(set_going));
+        call_wakers(self.end(make_runnable));
         SOURCES.give(self);
     }
 
@@ -100,7 +100,7 @@ fn with_registrar<T>(f: impl FnOnce(&Registrar) -> io::Result<(bool, T)>) -> io:
 /// Delivers a driver's report to the waiters of its source. Wakers of async waits are returned, to be called where user code may run.
 pub(crate) fn deliver(completion: Completion, owed: &mut Vec<Waker>) {
     if let Some(source) = SOURCES.find(completion.key.index) {
-        source.report(completion, owed, set_going);
+        source.report(completion, owed, make_runnable);
     }
 }
 
@@ -116,9 +116,9 @@ impl IoRules for Rules {
     fn abandon(&self, registrar: &Registrar) {
         let mut owed = Vec::new();
         for source in SOURCES.all() {
-            source.abandon(registrar, &mut owed, set_going);
+            source.abandon(registrar, &mut owed, make_runnable);
         }
-        call_all(owed);
+        call_wakers(owed);
     }
 }
 

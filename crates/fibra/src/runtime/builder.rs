@@ -11,7 +11,7 @@ use crate::blocking::pool::MAX_THREADS;
 use crate::cancel::Rules;
 use crate::fiber::context::watch_mxcsr;
 use crate::fiber::stack::{StackSize, guard_kind_from_env};
-use crate::inspect::endpoint::{self, Place};
+use crate::inspect::endpoint::{self, ListenAddress};
 use crate::inspect::token::Token;
 use crate::inspect::{list, total};
 use crate::monitor::hook;
@@ -23,10 +23,11 @@ use crate::runtime::launch::{Launched, launch, prepare_process};
 use crate::sched::life::migrate::Migration;
 use crate::sched::monitoring::{OnDeadlock, QuietLook};
 use crate::sched::monitoring::{STALL_MILLIS, StallConfig};
-use crate::sched::shared::{Config, FiberHooks, Shared};
+use crate::sched::shared::{Config, FiberHooks, RuntimeShared};
 use crate::sched::staff::elastic::{ElasticConfig, SCALE_INTERVAL, STALL_AFTER, TEMP_IDLE_TIMEOUT};
 use crate::task::builder::check_name;
 use crate::task::fiber::{end_with_hooks, start_with_hooks};
+use crate::task::own_locals::{are_to_be_had, run_with_own_locals};
 use crate::trace::{self, Wish};
 use crate::wait::hooks;
 use crate::wait::watch;
@@ -44,6 +45,17 @@ pub enum Cancellation {
     Unwind,
     /// It is observed with [`is_cancelled`](crate::is_cancelled), never delivered: cancelled waits stay parked.
     Cooperative,
+}
+
+/// Whose thread-locals the fibers of a runtime use; see [`RuntimeBuilder::locals`].
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[non_exhaustive]
+pub enum Locals {
+    /// Those of the thread that their worker runs on, which they share.
+    #[default]
+    Shared,
+    /// Each fiber has its own, as with [`Builder::own_locals`](crate::Builder::own_locals).
+    PerFiber,
 }
 
 /// Options of a [`Runtime`]. An option that is not set comes from the environment, or else has its default.
@@ -83,6 +95,8 @@ pub struct RuntimeBuilder {
     max_blocking: Option<usize>,
     name: Option<String>,
     cancellation: Cancellation,
+    locals: Locals,
+    force_moves: bool,
     current_thread: bool,
     keep_mxcsr: bool,
     trace_last: Option<PathBuf>,
@@ -258,6 +272,37 @@ impl RuntimeBuilder {
         self
     }
 
+    /// Whose thread-locals its fibers use. [`Locals::PerFiber`] is [`Builder::own_locals`](crate::Builder::own_locals) for every fiber of
+    /// the runtime, with its price: a thread of the system for each. Futures (`spawn_future`) and the halves of [`join`](crate::join) use
+    /// those of the thread they run on. A fiber for which the system has no thread waits until there is one, which is reported once.
+    ///
+    /// `build` fails with `Unsupported` where thread-locals cannot be switched.
+    ///
+    /// ```
+    /// use std::cell::Cell;
+    ///
+    /// thread_local!(static NUMBER: Cell<u32> = const { Cell::new(0) });
+    /// match fibra::Runtime::builder().locals(fibra::Locals::PerFiber).build() {
+    ///     Ok(runtime) => runtime.run(|| {
+    ///         NUMBER.set(1);
+    ///         assert_eq!(fibra::spawn(|| NUMBER.get()).join().unwrap(), 0);
+    ///         assert_eq!(NUMBER.get(), 1);
+    ///     }),
+    ///     Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::Unsupported),
+    /// }
+    /// ```
+    pub fn locals(mut self, locals: Locals) -> Self {
+        self.locals = locals;
+        self
+    }
+
+    /// Sends fibers that may move ([`Builder::moving`](crate::Builder::moving)) to the next worker whenever they yield: for tests.
+    #[doc(hidden)]
+    pub fn force_moves(mut self) -> Self {
+        self.force_moves = true;
+        self
+    }
+
     /// Builds the runtime and starts its threads.
     ///
     /// # Errors
@@ -285,7 +330,7 @@ impl RuntimeBuilder {
         config.at_end = Some(trace::write_at_end);
         config.callers_thread = keep_first;
         config.print_stats = format.map(|format| match format {
-            StatsFormat::Text => stats::print_text as fn(&Shared),
+            StatsFormat::Text => stats::print_text as fn(&RuntimeShared),
             StatsFormat::Json => stats::print_json,
         });
         if let Some(wish) = wishes_for_traces.0 {
@@ -386,6 +431,9 @@ impl RuntimeBuilder {
             Some(set) => set,
             None => deadlock_from_env()?.or(self.default_on_deadlock).unwrap_or(OnDeadlock::Report),
         };
+        if self.locals == Locals::PerFiber {
+            are_to_be_had()?;
+        }
         let quiet = (on_deadlock != OnDeadlock::Off).then_some(total::look as QuietLook);
         Ok(Config {
             name: self.name.unwrap_or_else(|| "fibra".to_owned()),
@@ -403,6 +451,9 @@ impl RuntimeBuilder {
                 ended: end_with_hooks,
                 are_installed: hooks::are_installed,
             }),
+            with_own_locals: Some(run_with_own_locals),
+            own_locals: self.locals == Locals::PerFiber,
+            force_moves: self.force_moves,
             at_end: None,
             stall,
             quiet,
@@ -442,10 +493,10 @@ fn stats_from_env() -> io::Result<Option<StatsFormat>> {
 }
 
 /// `FIBRA_INSPECT`: where the inspector listens, if it does.
-fn inspect_from_env() -> io::Result<Option<Place>> {
+fn inspect_from_env() -> io::Result<Option<ListenAddress>> {
     let Some(value) = std::env::var_os("FIBRA_INSPECT") else { return Ok(None) };
     let open = flag_from_env("FIBRA_INSPECT_OPEN")?.unwrap_or(false);
-    let place = Place::parse(value.to_str().unwrap_or("?"), open);
+    let place = ListenAddress::parse(value.to_str().unwrap_or("?"), open);
     place.map_err(|why| invalid(format!("FIBRA_INSPECT={}: {why}", value.display())))
 }
 

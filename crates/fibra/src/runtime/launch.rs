@@ -18,20 +18,20 @@ use crate::fiber::stack::guard_kind;
 use crate::monitor::{fork, hook, objects};
 use crate::prim::{panics, policy};
 use crate::sched::flight;
-use crate::sched::shared::{Config, Remote, Shared};
+use crate::sched::shared::{Config, Remote, RuntimeShared};
 use crate::sched::staff::threads::start_worker;
 use crate::sched::sysmon::Sysmon;
 
 /// The threads of a runtime, to be joined: those of its workers, which come and go, and sysmon's, which may start later.
 #[derive(Debug)]
 pub(crate) struct Threads {
-    shared: Arc<Shared>,
+    shared: Arc<RuntimeShared>,
 }
 
 /// A runtime whose worker 0 has no thread yet.
 #[derive(Debug)]
 pub(crate) struct Launched {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<RuntimeShared>,
     pub(crate) threads: Threads,
     /// The driver of worker 0, if the caller's thread is to be it.
     pub(crate) own: Option<Driver>,
@@ -59,7 +59,7 @@ pub(crate) fn launch(config: Config, keep_first: bool) -> io::Result<Launched> {
         drivers.push(Driver::new()?);
     }
     let remotes = (0..config.max_workers).map(|_| Remote::new()).collect();
-    let shared = Shared::new(config, remotes);
+    let shared = RuntimeShared::new(config, remotes);
     for (remote, driver) in shared.remotes.iter().zip(&drivers) {
         let first = remote.kicker.set(driver.kicker());
         debug_assert!(first.is_ok(), "a new seat");
@@ -73,6 +73,9 @@ pub(crate) fn launch(config: Config, keep_first: bool) -> io::Result<Launched> {
             // (Hooks that are installed from now on find the runtime.)
             if launched.shared.config.hooks.is_some_and(|hooks| (hooks.are_installed)()) {
                 launched.shared.base_flags.raise(flag::HOOKED);
+            }
+            if launched.shared.config.own_locals {
+                launched.shared.base_flags.raise(flag::WANTS_LOCALS);
             }
             Ok(launched)
         }
@@ -99,7 +102,7 @@ fn start_threads(launched: &mut Launched, drivers: Vec<Driver>, keep_first: bool
 }
 
 /// Step 4 for the workers and sysmon.
-pub(crate) fn stop(shared: &Shared) {
+pub(crate) fn stop(shared: &RuntimeShared) {
     crate::sched::reach::stop(shared);
     shared.sysmon.stop();
 }

@@ -94,7 +94,7 @@ where
     let site = Location::caller();
     let Some(limit) = timeout else { return run_on(config.builder(), site, f, failed, Some(leak_timeout)) };
     let too_long = CancelToken::new();
-    let _watch = Watch::start(limit, TO_END.saturating_add(leak_timeout), too_long.clone());
+    let _watch = Watchdog::start(limit, TO_END.saturating_add(leak_timeout), too_long.clone());
     let within = || match ScopeBuilder::new().token(too_long).run(|_| f()) {
         Ok(value) => value,
         Err(_) => panic!("the test did not end within {limit:?} (timeout); what its fibers waited for is listed above"),
@@ -106,12 +106,12 @@ where
 const TO_END: Duration = Duration::from_secs(5);
 
 /// A thread that ends a test which takes too long; called off when dropped. A thread and not a timer: the worker itself may hang.
-struct Watch {
+struct Watchdog {
     called_off: Arc<(Mutex<bool>, Condvar)>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Watch {
+impl Watchdog {
     fn start(limit: Duration, grace: Duration, too_long: CancelToken) -> Self {
         let called_off = Arc::new((Mutex::new(false), Condvar::new()));
         let watched = called_off.clone();
@@ -152,7 +152,7 @@ fn is_called_off((off, changed): &(Mutex<bool>, Condvar), limit: Duration) -> bo
     }
 }
 
-impl Drop for Watch {
+impl Drop for Watchdog {
     fn drop(&mut self) {
         *self.called_off.0.lock() = true;
         self.called_off.1.notify_all();

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::cancel::{cancel_started, is_cancellation};
 use crate::inspect::list;
-use crate::sched::shared::{Command, RootRef, Shared};
+use crate::sched::shared::{Command, RootRef, RuntimeShared};
 use crate::scope::Empty;
 use crate::time::Instant;
 use crate::trace::{self, When};
@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// On the root fiber: runs `f`, then waits until every fiber of `root` has ended. A panic, or a result for which `failed` is true, cancels
 /// them first. With `leak_timeout`, fibers that take longer than that are listed, cancelled, and make the result an error.
 pub(crate) fn run_root<T>(
-    shared: &Shared,
+    shared: &RuntimeShared,
     root: RootRef,
     site: &'static Location<'static>,
     f: impl FnOnce() -> T,
@@ -60,7 +60,7 @@ pub(crate) fn run_root<T>(
 }
 
 /// Cancels everything in a root: fibers that have started now, the others when they start.
-pub(crate) fn cancel_root(shared: &Shared, root: RootRef, reason: ReasonKind) {
+pub(crate) fn cancel_root(shared: &RuntimeShared, root: RootRef, reason: ReasonKind) {
     if root.cancel(reason) {
         cancel_started(shared, Some(root), false, reason);
     }
@@ -68,7 +68,7 @@ pub(crate) fn cancel_root(shared: &Shared, root: RootRef, reason: ReasonKind) {
 
 /// Gives the owner's unit back and waits until the root is empty and closed. Err: not by the deadline.
 pub(crate) fn drain(
-    shared: &Shared,
+    shared: &RuntimeShared,
     root: RootRef,
     reason: WaitReason,
     site: &'static Location<'static>,
@@ -82,7 +82,7 @@ pub(crate) fn drain(
 
 /// Waits until a root that is being drained is empty, and closes it.
 fn await_empty(
-    shared: &Shared,
+    shared: &RuntimeShared,
     root: RootRef,
     reason: WaitReason,
     site: &'static Location<'static>,

@@ -1,35 +1,32 @@
-//! Runtimes: building them, running on them, shutting them down. Above: users. Below: `launch.rs`, `roots.rs`, `task::spawn`.
+//! `Runtime` and `run`: running functions and fibers on a runtime. Above: users. Beside: `handle.rs` (references to a runtime),
+//! `shutdown.rs` (its end). Below: `builder.rs`, `own.rs`, `roots.rs`, `task::spawn`.
 
 use std::fmt;
 use std::io;
-use std::mem;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
 use std::sync::Arc;
-use std::thread::ThreadId;
 use std::time::Duration;
 
 use super::builder::RuntimeBuilder;
-use super::roots::{cancel_root, drain, run_root};
+use super::handle::Handle;
+use super::own::{Lease, OwnWorker};
+use super::roots::run_root;
+use super::shutdown::end_daemons;
 use crate::cancel::{self, is_cancellation};
 use crate::fiber::frame::{Extras, flag};
 use crate::fiber::stack::StackSize;
-use crate::inspect::list;
 use crate::monitor::fork;
 use crate::monitor::metrics::Metrics;
 use crate::prim::sync::Mutex;
 use crate::runtime::launch::{self, Launched, Threads};
 use crate::sched::current;
-use crate::sched::here::Here;
-use crate::sched::members::scope::Reach;
-use crate::sched::shared::Shared;
+use crate::sched::shared::RuntimeShared;
 use crate::sched::staff::threads::run_worker;
 use crate::sched::worker::Worker;
-use crate::task::builder::Builder;
 use crate::task::join::JoinHandle;
 use crate::task::spawn::{spawn_with, try_spawn};
-use crate::time::Instant;
 use crate::wait::reason::WaitReason;
-use crate::waiter::cancel_reason::{CancelReason, ReasonKind};
+use crate::waiter::cancel_reason::ReasonKind;
 
 /// A runtime: some workers, and the fibers that live on them. Several may exist in one process.
 ///
@@ -42,23 +39,13 @@ use crate::waiter::cancel_reason::{CancelReason, ReasonKind};
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub struct Runtime {
-    shared: Arc<Shared>,
-    threads: Mutex<Threads>,
+    pub(super) shared: Arc<RuntimeShared>,
+    pub(super) threads: Mutex<Threads>,
     /// Worker 0 of a current-thread runtime, when no `run` is using it.
-    own: Option<Mutex<OwnWorker>>,
-    down: bool,
+    pub(super) own: Option<Mutex<OwnWorker>>,
+    /// It was shut down, or given up.
+    pub(super) down: bool,
 }
-
-/// The worker of a current-thread runtime, and the thread its started fibers belong to.
-struct OwnWorker {
-    /// Taken while a `run` is going on.
-    worker: Option<Box<Worker>>,
-    thread: Option<ThreadId>,
-}
-
-// SAFETY: a worker is owner-only; it is used by one thread at a time (taken out of the lock), and by another thread than before only if no
-// started fiber lives on it (`Runtime::drive`), so nothing of the old thread's is on any of its stacks.
-unsafe impl Send for OwnWorker {}
 
 impl Runtime {
     /// A builder with the defaults: one worker per core.
@@ -99,10 +86,7 @@ impl Runtime {
 
     pub(crate) fn from_launched(launched: Launched) -> Self {
         let Launched { shared, threads, own } = launched;
-        let own = own.map(|driver| {
-            let worker = Some(Box::new(Worker::new(0, shared.clone(), driver)));
-            Mutex::new(OwnWorker { worker, thread: None })
-        });
+        let own = own.map(|driver| Mutex::new(OwnWorker::new(Worker::new(0, shared.clone(), driver))));
         Self { shared, threads: Mutex::new(threads), own, down: false }
     }
 
@@ -149,12 +133,12 @@ impl Runtime {
     }
 
     #[cfg(test)]
-    pub(crate) fn shared(&self) -> &Shared {
+    pub(crate) fn shared(&self) -> &RuntimeShared {
         &self.shared
     }
 
     /// A `run` of a current-thread runtime: the calling thread is the worker meanwhile.
-    fn drive<T>(
+    pub(super) fn drive<T>(
         &self,
         lease: Lease<'_>,
         body: impl FnOnce() -> T,
@@ -189,7 +173,7 @@ impl Runtime {
 
     /// A handle that can be given to other threads and outlives the runtime.
     pub fn handle(&self) -> Handle {
-        Handle { shared: self.shared.clone() }
+        Handle::new(self.shared.clone())
     }
 
     /// What the runtime has counted so far.
@@ -228,160 +212,12 @@ impl Runtime {
         self.shared.set_workers(workers)
     }
 
-    /// Cancels everything and waits until it has ended, at most for `timeout`. A fiber that was spawned and has not started never runs: its
-    /// closure is dropped, and its handle says cancelled. To have its work done, join it first, or spawn it inside [`run`](Self::run),
-    /// which waits for all that its function spawned.
-    ///
-    /// # Errors
-    /// The fibers and threads that are stuck. The runtime is then abandoned: its threads and the fibers on them stay behind.
-    ///
-    /// # Panics
-    /// On a fiber of this runtime, which would wait for itself.
-    #[track_caller]
-    pub fn shutdown_timeout(mut self, timeout: Duration) -> Result<(), ShutdownError> {
-        self.refuse_on_own_fiber("shutdown_timeout");
-        let result = self.shut_down(Some(Instant::after(timeout)));
-        if result.is_err() {
-            self.down = true;
-            self.threads.lock().abandon();
-            // The threads that stay behind use it.
-            mem::forget(self.shared.clone());
-        }
-        result
-    }
-
-    fn refuse_in_fork(&self) {
+    pub(super) fn refuse_in_fork(&self) {
         assert!(
             self.shared.fork_epoch == fork::epoch(),
             "fibra: this runtime was built before fork(): its threads exist only in the parent process; build a \
              new one here"
         );
-    }
-
-    fn is_own_fiber(&self) -> bool {
-        current::worker().is_some_and(|worker| Arc::ptr_eq(&worker.shared, &self.shared))
-    }
-
-    /// Is this thread in a scope that is counted here?
-    fn has_open_scope_here(&self) -> bool {
-        current::worker().is_none() && Here::new().is_some_and(|here| here.is_in_scope_of(&self.shared))
-    }
-
-    fn refuse_on_own_fiber(&self, what: &str) {
-        assert!(
-            !self.is_own_fiber(),
-            "fibra: {what} of a runtime inside one of its own fibers: it would wait for itself for ever"
-        );
-        let own = self.shared.blocking().is_served_here();
-        assert!(
-            !own,
-            "fibra: {what} of a runtime inside one of its own blocking calls: it would wait for itself for ever"
-        );
-        assert!(
-            !self.has_open_scope_here(),
-            "fibra: {what} of a runtime inside a scope whose fibers it runs: it would wait for the scope for ever"
-        );
-    }
-
-    /// The numbered steps of `runtime::launch`.
-    fn shut_down(&mut self, deadline: Option<Instant>) -> Result<(), ShutdownError> {
-        if mem::replace(&mut self.down, true) {
-            return Ok(());
-        }
-        let shared = self.shared.clone();
-        if shared.fork_epoch != fork::epoch() {
-            self.threads.lock().forget();
-            mem::forget(shared);
-            return Ok(());
-        }
-        let site = Location::caller();
-        // 1. Refuse.
-        shared.refuse();
-        // 2 and 3. On the thread of a current-thread runtime the fibers need a thread that runs them: a last fiber does the waiting.
-        let drained = match &self.own {
-            None => wind_down(&shared, site, deadline),
-            Some(own) => {
-                let leftover = own.lock();
-                let elsewhere = leftover.thread.is_some_and(|thread| thread != std::thread::current().id());
-                let stuck = elsewhere && leftover.worker.as_ref().is_some_and(|worker| worker.has_bound());
-                drop(leftover);
-                if stuck {
-                    // They belong to another thread; resuming them here could break them. They are leaked instead.
-                    crate::prim::say(format_args!(
-                        "fibra: a current-thread runtime was dropped on another thread than the one its fibers \
-                         live on; they are leaked: {}",
-                        list::fibers_of(&shared)
-                    ));
-                    mem::forget(shared);
-                    return Ok(());
-                }
-                let lease = Lease::take(own);
-                let root = shared.take_root();
-                let body = || wind_down(&shared, site, deadline);
-                let result = self.drive(lease, body, site, root);
-                shared.release_root(root);
-                // No stack for the last fiber: the other fibers cannot be brought to their end.
-                result.unwrap_or(Err(()))
-            }
-        };
-        if drained.is_err() {
-            return Err(ShutdownError { stuck: list::fibers_of(&shared), blocking: shared.blocking().threads() });
-        }
-        // 4. Stop.
-        launch::stop(&shared);
-        let deadline_nanos = deadline.map(Instant::as_nanos);
-        drop(shared.blocking().close());
-        if let Err(running) = shared.blocking().shutdown(deadline_nanos) {
-            return Err(ShutdownError { stuck: String::new(), blocking: running });
-        }
-        // 5. Join.
-        self.threads.lock().join();
-        if let Some(own) = &self.own
-            && let Some(worker) = own.lock().worker.take()
-        {
-            worker.retire();
-        }
-        shared.visitors.await_none();
-        Ok(())
-    }
-}
-
-/// Steps 2 and 3 of shutdown: cancel, and wait until everything has ended.
-fn wind_down(shared: &Shared, site: &'static Location<'static>, deadline: Option<Instant>) -> Result<(), ()> {
-    cancel_root(shared, shared.root, ReasonKind::Shutdown);
-    let outside = shared.outside_scopes.lock().clone();
-    for open in outside.into_iter().filter(|open| !open.shielded) {
-        open.scope.cancel(open.life, &CancelReason::Shutdown, Reach::All);
-    }
-    drain(shared, shared.root, WaitReason::RunEnd, site, deadline)?;
-    end_daemons(shared, site, deadline)
-}
-
-/// Cancels the daemons and waits for them.
-fn end_daemons(shared: &Shared, site: &'static Location<'static>, deadline: Option<Instant>) -> Result<(), ()> {
-    cancel::cancel_daemons(shared, None, ReasonKind::Shutdown);
-    drain(shared, shared.daemons, WaitReason::RuntimeEnd, site, deadline)
-}
-
-impl Drop for Runtime {
-    fn drop(&mut self) {
-        if self.down {
-            return;
-        }
-        let waits_for_itself =
-            || self.is_own_fiber() || self.shared.blocking().is_served_here() || self.has_open_scope_here();
-        if cancel::unwinding().is_some() && waits_for_itself() {
-            // It is refused below, and a second panic would abort: leak it instead.
-            self.threads.lock().abandon();
-            mem::forget(self.shared.clone());
-            return;
-        }
-        self.refuse_on_own_fiber("dropping");
-        if self.shut_down(None).is_err() {
-            // Something is left that refers to it.
-            self.threads.lock().abandon();
-            mem::forget(self.shared.clone());
-        }
     }
 }
 
@@ -394,44 +230,6 @@ impl fmt::Debug for Runtime {
             .field("max_workers", &config.max_workers)
             .field("current_thread", &config.current_thread)
             .finish_non_exhaustive()
-    }
-}
-
-/// The worker of a current-thread runtime, while a `run` uses it.
-struct Lease<'a> {
-    own: &'a Mutex<OwnWorker>,
-    worker: Option<Box<Worker>>,
-}
-
-impl<'a> Lease<'a> {
-    #[track_caller]
-    fn take(own: &'a Mutex<OwnWorker>) -> Self {
-        let me = std::thread::current().id();
-        let mut slot = own.lock();
-        let Some(worker) = slot.worker.take() else {
-            panic!("fibra: this current-thread runtime is already running on another thread");
-        };
-        let moved = slot.thread.is_some_and(|thread| thread != me);
-        if moved && worker.has_bound() {
-            slot.worker = Some(worker);
-            drop(slot);
-            panic!(
-                "fibra: fibers of this current-thread runtime were started on another thread and are still there: \
-                 started fibers never change threads, so it can only run on that thread"
-            );
-        }
-        slot.thread = Some(me);
-        Self { own, worker: Some(worker) }
-    }
-
-    fn worker(&self) -> &Worker {
-        self.worker.as_ref().expect("given back only on drop")
-    }
-}
-
-impl Drop for Lease<'_> {
-    fn drop(&mut self) {
-        self.own.lock().worker = self.worker.take();
     }
 }
 
@@ -533,162 +331,6 @@ fn raise(payload: Box<dyn std::any::Any + Send>) -> ! {
     );
     resume_unwind(payload)
 }
-
-/// A reference to a runtime: to spawn on it from anywhere, or to make it the current one of a thread. Does not keep it running.
-#[derive(Clone)]
-pub struct Handle {
-    shared: Arc<Shared>,
-}
-
-impl Handle {
-    pub(crate) fn shared(&self) -> &Arc<Shared> {
-        &self.shared
-    }
-
-    /// The runtime of this fiber, or the one this thread has entered.
-    ///
-    /// # Panics
-    /// If there is none.
-    #[track_caller]
-    pub fn current() -> Self {
-        match Self::try_current() {
-            Some(handle) => handle,
-            None => crate::task::spawn::no_runtime("Handle::current"),
-        }
-    }
-
-    /// The runtime of this fiber, or the one this thread has entered, if any.
-    pub fn try_current() -> Option<Self> {
-        current::runtime().map(|shared| Self { shared })
-    }
-
-    /// Makes this runtime the current one of the thread until the guard is dropped, so that [`spawn`](crate::spawn) works on it.
-    ///
-    /// ```
-    /// let rt = fibra::Runtime::builder().workers(1).build()?;
-    /// let _entered = rt.handle().enter();
-    /// assert_eq!(fibra::spawn(|| 7).join().unwrap(), 7);
-    /// # Ok::<(), std::io::Error>(())
-    /// ```
-    #[must_use = "the runtime is current until the guard is dropped"]
-    pub fn enter(&self) -> EnterGuard {
-        current::enter(self.shared.clone());
-        EnterGuard { shared: self.shared.clone(), _not_send: std::marker::PhantomData }
-    }
-
-    /// Starts a fiber on this runtime; see [`Runtime::spawn`]. After the runtime is gone, the handle says that it was cancelled.
-    #[track_caller]
-    pub fn spawn<F, T>(&self, f: F) -> JoinHandle<T>
-    where
-        F: FnOnce() -> T + Send + 'static,
-        T: Send + 'static,
-    {
-        // SAFETY: `Send` and `'static`.
-        unsafe { spawn_with(&self.shared, self.shared.root, f, Location::caller(), flag::NONE, None) }
-    }
-
-    /// Starts what `builder` describes on this runtime.
-    ///
-    /// # Errors
-    /// See [`Builder::spawn`].
-    #[track_caller]
-    pub fn spawn_with<F, T>(&self, builder: Builder, f: F) -> io::Result<JoinHandle<T>>
-    where
-        F: FnOnce() -> T + Send + 'static,
-        T: Send + 'static,
-    {
-        builder.spawn_in(&self.shared, self.shared.root, f, Location::caller(), flag::NONE)
-    }
-
-    /// A scope whose children run on this runtime; see [`scope`](crate::scope()). The body runs where this is called, on any thread.
-    ///
-    /// ```
-    /// let rt = fibra::Runtime::builder().workers(1).build()?;
-    /// let text = String::from("borrowed by a fiber");
-    /// let len = rt.handle().scope(|s| s.spawn(|| text.len()).join().unwrap());
-    /// assert_eq!(len, 19);
-    /// # Ok::<(), std::io::Error>(())
-    /// ```
-    ///
-    /// # Panics
-    /// Like [`scope`](crate::scope()); on a fiber of another runtime.
-    #[track_caller]
-    pub fn scope<'env, F, T>(&self, f: F) -> T
-    where
-        F: for<'scope> FnOnce(&'scope crate::scope::Scope<'scope, 'env>) -> T,
-    {
-        assert!(
-            current::worker().is_none_or(|worker| Arc::ptr_eq(&worker.shared, &self.shared)),
-            "fibra: Handle::scope on a fiber of another runtime: its children would belong to two"
-        );
-        let _entered = self.enter();
-        crate::scope::scope(f)
-    }
-
-    /// What the runtime has counted so far.
-    pub fn metrics(&self) -> Metrics {
-        Metrics::collect(&self.shared)
-    }
-}
-
-impl fmt::Debug for Handle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Handle").field("name", &self.shared.config.name).finish_non_exhaustive()
-    }
-}
-
-/// Keeps a runtime current on this thread; see [`Handle::enter`].
-#[must_use = "the runtime is current until the guard is dropped"]
-pub struct EnterGuard {
-    shared: Arc<Shared>,
-    _not_send: std::marker::PhantomData<*const ()>,
-}
-
-impl Drop for EnterGuard {
-    fn drop(&mut self) {
-        current::leave(&self.shared);
-    }
-}
-
-impl fmt::Debug for EnterGuard {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("EnterGuard").field("runtime", &self.shared.config.name).finish()
-    }
-}
-
-/// A runtime did not come to its end in time.
-#[derive(Debug, Clone)]
-pub struct ShutdownError {
-    stuck: String,
-    blocking: usize,
-}
-
-impl ShutdownError {
-    /// The fibers that have not ended, one per line, with what they wait for.
-    pub fn stuck(&self) -> &str {
-        &self.stuck
-    }
-
-    /// Threads of the blocking pool that were still there.
-    pub fn blocking_threads(&self) -> usize {
-        self.blocking
-    }
-}
-
-impl fmt::Display for ShutdownError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the runtime did not end in time")?;
-        if !self.stuck.is_empty() {
-            write!(f, "; these fibers are stuck:\n{}", self.stuck)?;
-        }
-        if self.blocking != 0 {
-            write!(f, "; {} threads of the blocking pool have not ended", self.blocking)?;
-        }
-        Ok(())
-    }
-}
-
-impl std::error::Error for ShutdownError {}
 
 #[cfg(test)]
 mod tests;

@@ -15,21 +15,21 @@ use crate::prim::policy;
 impl Worker {
     /// The driver of this worker, to register with. A caller that has registered something new calls [`arm_driver`](Self::arm_driver).
     pub(crate) fn registrar(&self) -> &Registrar {
-        &self.registrar
+        &self.io.registrar
     }
 
     /// Something is registered here from now on: a busy worker looks at its driver now and then.
     pub(crate) fn arm_driver(&self) {
-        if !self.armed.replace(true) {
+        if !self.looks.armed.replace(true) {
             let now = policy::cycles();
-            self.polled_at.set(now);
-            self.looked_at.set(now);
+            self.looks.polled_at.set(now);
+            self.looks.looked_at.set(now);
         }
     }
 
     /// Is anything registered with the driver, and has the worker not looked at it for so many cycles?
     pub(super) fn is_driver_due(&self, cycles: u64) -> bool {
-        self.registrar.is_in_use() && policy::cycles().wrapping_sub(self.looked_at.get()) > cycles
+        self.io.registrar.is_in_use() && policy::cycles().wrapping_sub(self.looks.looked_at.get()) > cycles
     }
 
     /// Fetches what has happened, without waiting. Also reads the clock.
@@ -42,28 +42,28 @@ impl Worker {
     pub(super) fn deliver_completions(&self) {
         let mut owed = Vec::new();
         self.note_io(true);
-        while let Some(completion) = self.driver.with(|driver| driver.next_completion()) {
+        while let Some(completion) = self.io.driver.with(|driver| driver.next_completion()) {
             if !completion.key.is_of_machine() {
                 self.shared.config.io.deliver(completion, &mut owed);
-            } else if let Some(machines) = self.machine_io.get() {
+            } else if let Some(machines) = self.io.machines.get() {
                 // Runs no user code: the loop that runs the machines is only set going.
                 machines.deliver(completion);
             }
         }
         self.note_io(false);
-        self.call_wakers(owed);
+        self.spawn_call_of_wakers(owed);
     }
 
     /// What the machines on this worker know of their descriptors, which are registered with its driver. Made at the first question.
     pub(crate) fn machine_io<T: MachineIo>(&self, make: impl FnOnce(Registrar) -> Rc<T>) -> Rc<dyn MachineIo> {
         self.arm_driver();
-        self.machine_io.get_or_init(|| make(self.registrar.clone())).clone()
+        self.io.machines.get_or_init(|| make(self.io.registrar.clone())).clone()
     }
 
     /// At the worker's end: a waiter that stayed registered here would wait for ever.
     pub(super) fn abandon_sources(&self) {
-        if self.registrar.is_in_use() {
-            self.shared.config.io.abandon(&self.registrar);
+        if self.io.registrar.is_in_use() {
+            self.shared.config.io.abandon(&self.io.registrar);
         }
     }
 }

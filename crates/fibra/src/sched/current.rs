@@ -10,7 +10,7 @@ use std::cell::{Cell, RefCell};
 use std::ptr;
 use std::sync::Arc;
 
-use super::shared::Shared;
+use super::shared::RuntimeShared;
 use super::worker::Worker;
 use crate::fiber::frame::FrameRef;
 use crate::fiber::top::CancelState;
@@ -19,7 +19,7 @@ use crate::prim::policy::{self, Rng};
 thread_local! {
     static WORKER: Cell<*const Worker> = const { Cell::new(ptr::null()) };
     /// Runtimes entered with `Handle::enter`, innermost last.
-    static ENTERED: RefCell<Vec<Arc<Shared>>> = const { RefCell::new(Vec::new()) };
+    static ENTERED: RefCell<Vec<Arc<RuntimeShared>>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Cancellation state of this thread, where it runs no fibers.
@@ -70,7 +70,7 @@ pub(crate) fn fiber() -> Option<FrameRef> {
 }
 
 /// The runtime that `spawn` means here: the worker's own, or the one entered last.
-pub(crate) fn runtime() -> Option<Arc<Shared>> {
+pub(crate) fn runtime() -> Option<Arc<RuntimeShared>> {
     match worker() {
         Some(worker) => Some(worker.shared.clone()),
         None => ENTERED.try_with(|entered| entered.borrow().last().cloned()).ok().flatten(),
@@ -78,12 +78,12 @@ pub(crate) fn runtime() -> Option<Arc<Shared>> {
 }
 
 /// Makes `shared` the current runtime of this thread until [`leave`].
-pub(crate) fn enter(shared: Arc<Shared>) {
+pub(crate) fn enter(shared: Arc<RuntimeShared>) {
     ENTERED.with_borrow_mut(|entered| entered.push(shared));
 }
 
 /// Undoes one [`enter`] of this runtime, the last one (guards may be dropped in any order).
-pub(crate) fn leave(shared: &Arc<Shared>) {
+pub(crate) fn leave(shared: &Arc<RuntimeShared>) {
     // Dropped after the borrow has ended: it may be the last reference, and dropping a runtime's rest is more than a pop.
     // Nothing is left to undo if the thread ends and its thread-locals are gone (a guard kept in one of them).
     let gone = ENTERED.try_with(|entered| {

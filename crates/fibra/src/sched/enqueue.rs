@@ -3,7 +3,7 @@
 //! Above: `wake.rs`, `members::gathering`, `reactor::source` and `wait`, which make fibers RUNNABLE. Below: `worker.rs` (the queues of this
 //! worker) and `reach.rs` (those of other workers).
 
-use super::shared::Shared;
+use super::shared::RuntimeShared;
 use super::worker::Worker;
 use super::{current, flight, reach};
 use crate::fiber::frame::{FrameRef, NO_HOME, flag};
@@ -11,7 +11,7 @@ use crate::prim::atomic::Ordering;
 
 /// Where a fiber that is woken on its own worker goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Place {
+pub(crate) enum QueueEnd {
     /// Before everything else: a rendezvous peer of the running fiber, the joiner of one that just ended.
     Next,
     /// Behind what is ready.
@@ -22,7 +22,7 @@ pub(crate) enum Place {
 /// a task between two polls has none and goes to any worker (a task that blocks in the middle of a poll is a fiber like any other). Works
 /// from any thread. The caller must not touch the fiber afterwards.
 #[inline(always)]
-pub(crate) fn enqueue(frame: FrameRef, place: Place) {
+pub(crate) fn enqueue(frame: FrameRef, place: QueueEnd) {
     match current::worker() {
         Some(worker) if worker.is_home_of(frame) => worker.wake_here(frame, place),
         _ => enqueue_elsewhere(frame, place),
@@ -33,7 +33,7 @@ pub(crate) fn enqueue(frame: FrameRef, place: Place) {
 /// (`flight.rs`).
 #[cold]
 #[inline(never)]
-fn enqueue_elsewhere(frame: FrameRef, place: Place) {
+fn enqueue_elsewhere(frame: FrameRef, place: QueueEnd) {
     match current::worker() {
         Some(worker) if worker.flight.is_on() => {
             worker.note_wake(frame);
@@ -54,7 +54,7 @@ fn enqueue_elsewhere(frame: FrameRef, place: Place) {
         },
         None => {
             // SAFETY: the fiber is RUNNABLE and in our hands, so it has not ended and its runtime lives until it is pushed.
-            let shared = unsafe { Shared::of(frame) };
+            let shared = unsafe { RuntimeShared::of(frame) };
             // SAFETY: as above; it is not touched afterwards.
             unsafe { reach::enqueue_from_outside(shared, frame) };
         }
@@ -64,7 +64,7 @@ fn enqueue_elsewhere(frame: FrameRef, place: Place) {
 impl Worker {
     /// [`enqueue`] on this worker's thread, of a fiber of whichever runtime.
     #[inline(always)]
-    pub(super) fn enqueue(&self, frame: FrameRef, place: Place) {
+    pub(super) fn enqueue(&self, frame: FrameRef, place: QueueEnd) {
         if self.is_home_of(frame) { self.wake_here(frame, place) } else { enqueue_elsewhere(frame, place) }
     }
 
@@ -76,7 +76,7 @@ impl Worker {
 
     /// The same for the worker of the runtime at this address.
     #[inline(always)]
-    fn is_home_as(&self, frame: FrameRef, runtime: *const Shared) -> bool {
+    fn is_home_as(&self, frame: FrameRef, runtime: *const RuntimeShared) -> bool {
         // Relaxed, both: compared only; written before the fiber was published, and before the commit that its claim has seen.
         !frame.is_adrift()
             && std::ptr::eq(frame.runtime.load(Ordering::Relaxed).cast(), runtime)

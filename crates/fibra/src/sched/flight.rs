@@ -23,7 +23,7 @@ use std::panic::Location;
 use std::ptr;
 use std::sync::Arc;
 
-use super::shared::Shared;
+use super::shared::RuntimeShared;
 use super::worker::{Worker, signal};
 use crate::fiber::frame::{FrameRef, flag};
 use crate::fiber::outcome::FiberEnd;
@@ -31,7 +31,7 @@ use crate::prim::atomic::{AtomicU64, Ordering};
 use crate::prim::cell::OwnerCell;
 use crate::prim::policy;
 use crate::prim::sync::{Mutex, MutexGuard};
-use crate::prim::tape::{Copied, Entry, Tape, WORDS};
+use crate::prim::tape::{Copied, Tape, TapeEntry, WORDS};
 use crate::waiter::word::{ARM_CANCEL, ARM_TIMEOUT, is_spec_asserted};
 
 /// What an entry is about: the lowest byte of its first word.
@@ -229,7 +229,7 @@ pub(crate) enum Event {
 
 impl Event {
     /// What an entry says. `None`: nothing that is known here.
-    pub(crate) fn decode(entry: &Entry) -> Option<Self> {
+    pub(crate) fn decode(entry: &TapeEntry) -> Option<Self> {
         let [first, fiber, at, by, object, place, ..] = *entry;
         Some(match first & 0xFF {
             kind::TURN => Self::Turn {
@@ -279,7 +279,7 @@ fn generation() -> u64 {
 
 /// One more wants the recorder on. Every worker notes what it does from its next fair point on; the calling one from now on.
 /// `runtimes`: those of the process.
-pub(crate) fn want(runtimes: fn() -> Vec<Arc<Shared>>) {
+pub(crate) fn want(runtimes: fn() -> Vec<Arc<RuntimeShared>>) {
     let mut registry = TAPES.lock();
     registry.wanted += 1;
     if registry.wanted == 1 {
@@ -296,7 +296,7 @@ pub(crate) fn want(runtimes: fn() -> Vec<Arc<Shared>>) {
 }
 
 /// A caller of `want` no longer wants the recording. When the last one has gone, the tapes are given up.
-pub(crate) fn unwant(runtimes: fn() -> Vec<Arc<Shared>>) {
+pub(crate) fn unwant(runtimes: fn() -> Vec<Arc<RuntimeShared>>) {
     let mut registry = TAPES.lock();
     registry.wanted = registry.wanted.saturating_sub(1);
     if registry.wanted == 0 {
@@ -308,7 +308,7 @@ pub(crate) fn unwant(runtimes: fn() -> Vec<Arc<Shared>>) {
 }
 
 /// Under the lock of the registry.
-fn turn(on: bool, runtimes: fn() -> Vec<Arc<Shared>>) {
+fn turn(on: bool, runtimes: fn() -> Vec<Arc<RuntimeShared>>) {
     if is_on() != on {
         GENERATION.fetch_add(1, Ordering::Relaxed); // Relaxed: see `generation`.
     }
@@ -316,12 +316,12 @@ fn turn(on: bool, runtimes: fn() -> Vec<Arc<Shared>>) {
 }
 
 /// Leads the spawns of a runtime the slow way, or back; see the header.
-fn lead(runtime: &Shared, on: bool) {
+fn lead(runtime: &RuntimeShared, on: bool) {
     if !runtime.has_plain_ends() || on {
         return runtime.base_flags.lower(flag::UNCAPPED);
     }
-    // Announced (SeqCst), then looked: pairs with `Shared::refuse`, which closes the runtime and then lowers the flag. If it has lowered it
-    // before, the closing is seen here, and the flag is lowered once more.
+    // Announced (SeqCst), then looked: pairs with `RuntimeShared::refuse`, which closes the runtime and then lowers the flag. If it has
+    // lowered it before, the closing is seen here, and the flag is lowered once more.
     runtime.base_flags.announce(flag::UNCAPPED);
     if runtime.is_closing() {
         runtime.base_flags.lower(flag::UNCAPPED);
@@ -329,7 +329,7 @@ fn lead(runtime: &Shared, on: bool) {
 }
 
 /// A runtime has been built.
-pub(crate) fn add_runtime(runtime: &Shared) {
+pub(crate) fn add_runtime(runtime: &RuntimeShared) {
     let registry = TAPES.lock();
     lead(runtime, registry.wanted > 0);
 }
@@ -415,11 +415,11 @@ pub(crate) struct Flight {
     /// What the worker does on its own stack.
     doing: Cell<Cause>,
     /// The runtime whose fibers this worker takes for its own in `enqueue`; null while it records. See the header.
-    mark: Cell<*const Shared>,
+    mark: Cell<*const RuntimeShared>,
 }
 
 impl Flight {
-    pub(super) fn new(shared: *const Shared) -> Self {
+    pub(super) fn new(shared: *const RuntimeShared) -> Self {
         Self {
             track: OwnerCell::new(None),
             generation: Cell::new(0),
@@ -431,7 +431,7 @@ impl Flight {
     }
 
     #[inline(always)]
-    pub(super) fn mark(&self) -> *const Shared {
+    pub(super) fn mark(&self) -> *const RuntimeShared {
         self.mark.get()
     }
 
@@ -530,7 +530,7 @@ impl Worker {
         while !name.is_char_boundary(len) {
             len -= 1;
         }
-        let mut entry: Entry = [0; WORDS];
+        let mut entry: TapeEntry = [0; WORDS];
         entry[0] = kind::NAME | (len as u64) << 8;
         entry[1] = id(frame);
         for (at, byte) in name.as_bytes()[..len].iter().enumerate() {

@@ -6,7 +6,7 @@
 use super::current;
 use super::members::scope::{NEVER, ScopeRecord, ScopeRef};
 use super::rules::CancelRules;
-use super::shared::Shared;
+use super::shared::RuntimeShared;
 use super::worker::Worker;
 use crate::fiber::frame::{FlagSet, FrameRef, flag};
 use crate::fiber::top::CancelState;
@@ -75,7 +75,7 @@ impl<'a> Here<'a> {
     }
 
     /// Is one of the scopes whose bodies run here a scope of this runtime?
-    pub(crate) fn is_in_scope_of(&self, shared: &Shared) -> bool {
+    pub(crate) fn is_in_scope_of(&self, shared: &RuntimeShared) -> bool {
         // SAFETY: open scopes of our own.
         self.open_scopes().any(|scope| std::ptr::eq(unsafe { scope.shared() }, shared))
     }

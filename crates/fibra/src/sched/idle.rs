@@ -31,13 +31,13 @@
 //!
 //! # The protocol
 //!
-//! State: one word per worker (`phase.rs`: ACTIVE, SPIN, SLEEP, NOTIFIED and so on); one word with the counts of searchers and sleepers;
+//! State: one word per worker (`phase.rs`: ACTIVE, SPIN, SLEEP, WOKEN and so on); one word with the counts of searchers and sleepers;
 //! the list of sleepers under a lock. The sleep of a worker begins and ends only under the lock; list and sleeper count change with it.
 //! The number of searchers changes by itself.
 //!
 //! *Publishing work* (any thread):
 //! 1. push it (a SeqCst read-modify-write, or for `fresh` followed by one: the pop of the spawner's own next item);
-//! 2. directed: [`wake_directed`](Idle::wake_directed); undirected: [`wake_one`](Idle::wake_one), before which a worker may ask
+//! 2. directed: [`wake_worker`](Idle::wake_worker); undirected: [`wake_any_worker`](Idle::wake_any_worker), before which a worker may ask
 //!    [`has_gate_open`](Idle::has_gate_open), a plain load;
 //! 3. if either says so, kick that worker's eventfd.
 //!
@@ -51,15 +51,15 @@
 //!    searching by the rule below. A kick may still be under way; the next sleep then ends early, once.
 //!
 //! *Searching*: at most [`MAX_SEARCHERS`], by [`try_start_search`](Idle::try_start_search). A searcher that *finds* something leaves
-//! the state first, then looks at all queues, and if anything is left calls `wake_one`, before it runs what it found. One that finds
+//! the state first, then looks at all queues, and if anything is left calls `wake_any_worker`, before it runs what it found. One that finds
 //! *nothing* leaves the state and looks again: that is steps 1 to 3 above.
 //!
 //! # Why no wake is lost
 //!
 //! *Directed.* Both the publisher, after its push, and the sleeper, before its second look, do a read-modify-write on the worker's
 //! word. Whichever is later in that word's history sees the other. If it is the publisher, it sees SLEEP and wakes
-//! (or NOTIFIED: another publisher wakes it). If it is the sleeper, the publisher's push happens before its second look.
-//! A publisher that finds NOTIFIED leaves its mark too: the worker's own swap in `woke` comes later, and it then reads its inbox.
+//! (or WOKEN: another publisher wakes it). If it is the sleeper, the publisher's push happens before its second look.
+//! A publisher that finds WOKEN leaves its mark too: the worker's own swap in `woke` comes later, and it then reads its inbox.
 //!
 //! *Undirected.* The same with the word of counts: a publisher's look comes before or after a sleeper's announcement, and before or after
 //! a searcher's departure. Before: the push is seen in the second look. After: the gate is open, and a sleeper is woken. If
@@ -73,16 +73,16 @@
 //! found the first item, it looks at all queues, sees the second and wakes the next; and so on until no worker sleeps or no work is left
 //! (S2-59).
 //!
-//! *Not too many.* Only `wake_one` wakes for surplus; it adds one searcher and removes one sleeper in a single step, and only if there
-//! is room for a searcher.
+//! *Not too many.* Only `wake_any_worker` wakes for surplus; it adds one searcher and removes one sleeper in a single step, and only if
+//! there is room for a searcher.
 //!
 //! # The watcher
 //!
 //! Sysmon watches workers that run something, and must cost nothing when all of them sleep. So it leaves when all sleep
-//! ([`dismiss_watcher`](Idle::dismiss_watcher)), and the first worker that wakes calls it back ([`call_watcher`](Idle::call_watcher), right
-//! after `woke`). It says that it leaves and then looks at the counts; a worker leaves the counts (or was taken out of them by
-//! the thread that woke it) and then looks whether sysmon watches. All four are SeqCst, so one of the two sees the other: no worker runs
-//! unwatched.
+//! ([`dismiss_watcher`](Idle::dismiss_watcher)), and the first worker that wakes calls it back
+//! ([`must_wake_sysmon`](Idle::must_wake_sysmon), right after `woke`). It says that it leaves and then looks at the counts; a worker leaves
+//! the counts (or was taken out of them by the thread that woke it) and then looks whether sysmon watches. All four are SeqCst, so one of
+//! the two sees the other: no worker runs unwatched.
 //!
 //! # Workers that come and go
 //!
@@ -97,17 +97,17 @@
 //!
 //! | bug | where | model that must fail |
 //! |---|---|---|
-//! | `idle_wake_load` | `wake_directed` looks with a plain load | `sched::idle::model::model_directed_wake_is_not_lost` |
+//! | `idle_wake_load` | `wake_worker` looks with a plain load | `sched::idle::model::model_directed_wake_is_not_lost` |
 //! | `idle_gate_load` | `has_gate_open` is a relaxed load | `sched::sleep::model::model_surplus_wake_is_not_lost` |
 //! | `surplus_appears_unseen` | `Surplus` waits when surplus appears | `sched::sleep::model::model_surplus_wake_is_not_lost` |
 //! | `idle_wake_uncounted` | the woken one does not count as searching | `sched::idle::model::model_exactly_one_is_woken` |
-//! | `idle_woke_blindly` | one that wakes by itself does not look what woke it | `sched::idle::model::model_own_wake_against_wake_one` |
+//! | `idle_woke_blindly` | one that wakes by itself does not look what woke it | `sched::idle::model::model_own_wake_against_wake_any` |
 //! | `idle_no_second_look` | the worker sleeps without a second look | `sched::sleep::model::model_undirected_wake_is_not_lost` |
 //! | `idle_leave_late` | the searcher leaves after its second look | `sched::sleep::model::model_searcher_that_leaves_looks_again` |
 //! | `idle_no_chain` | a searcher that found work wakes no other worker | `sched::sleep::model::model_two_items_wake_two_workers` |
 //! | `idle_stop_unseen` | the second look leaves out the stop flag | `sched::sleep::model::model_stop_reaches_a_worker_going_to_sleep` |
 //! | `idle_draining_listed` | a DRAINING worker sleeps in the list | `sched::idle::model::model_draining_worker_is_not_woken_for_surplus` |
-//! | `idle_dismiss_early` | the watcher looks first and says then that it leaves | `sched::idle::model::model_nobody_runs_unwatched` |
+//! | `idle_dismiss_early` | the watcher looks first and says then that it leaves | `sched::idle::model::model_no_worker_runs_unwatched` |
 
 use std::fmt;
 
@@ -122,14 +122,14 @@ pub(crate) const MAX_SEARCHERS: u32 = 1;
 
 /// Why a worker is awake again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[must_use = "AsSearcher: the worker counts as searching"]
-pub(crate) enum Woken {
+#[must_use = "Searcher: the worker counts as searching"]
+pub(crate) enum WokenAs {
     /// By a timer, by I/O, or it has changed its mind.
-    ByNobody,
+    Unprompted,
     /// There is something in its inbox, or the runtime stops.
     Directed,
     /// For surplus: it counts as searching already.
-    AsSearcher,
+    Searcher,
 }
 
 /// What a directed wake found.
@@ -295,7 +295,7 @@ impl Idle {
         // First half of the handshake with publishers, on the worker's word for directed wakes and on the counts for undirected ones.
         let before = self.set_phase(worker, phase);
         assert!(!before.is_asleep(), "worker {worker} announces its sleep twice");
-        // SeqCst: see above; pairs with the looks at the counts in `wake_one` and `has_gate_open`.
+        // SeqCst: see above; pairs with the looks at the counts in `wake_any_worker` and `has_gate_open`.
         if draining && !seeded_bug("idle_draining_listed") {
             self.counts.fetch_add(ONE_DRAINING_SLEEPER, Ordering::SeqCst);
         } else {
@@ -305,7 +305,7 @@ impl Idle {
     }
 
     /// Ends what `announce_sleep` began: after the driver returned, for whatever reason, or instead of blocking. `draining`: as there.
-    pub(crate) fn woke(&self, worker: usize, draining: bool) -> Woken {
+    pub(crate) fn woke(&self, worker: usize, draining: bool) -> WokenAs {
         let awake = if draining { Phase::Draining } else { Phase::Active };
         if self.phase(worker).is_asleep() {
             let mut sleepers = self.sleepers.lock();
@@ -314,27 +314,27 @@ impl Idle {
             if phase.is_asleep() {
                 self.leave_list(&mut sleepers, worker, phase);
                 self.set_phase(worker, awake);
-                return Woken::ByNobody;
+                return WokenAs::Unprompted;
             }
             if seeded_bug("idle_woke_blindly") {
                 self.set_phase(worker, awake);
-                return Woken::ByNobody;
+                return WokenAs::Unprompted;
             }
         }
-        // Its read-modify-write pairs with those of all wakers, also of one that found the worker notified already; what they pushed is
+        // Its read-modify-write pairs with those of all wakers, also of one that found the worker WOKEN already; what they pushed is
         // seen from here on.
         match self.set_phase(worker, awake) {
-            Phase::Notified => Woken::Directed,
-            Phase::NotifiedSearcher => Woken::AsSearcher,
+            Phase::Woken => WokenAs::Directed,
+            Phase::WokenSearcher => WokenAs::Searcher,
             _ => {
                 debug_assert!(false, "worker {worker} woke without having announced its sleep");
-                Woken::ByNobody
+                WokenAs::Unprompted
             }
         }
     }
 
     /// Wakes this very worker if it sleeps. True: it slept, and the caller must kick it.
-    pub(crate) fn wake_directed(&self, worker: usize) -> bool {
+    pub(crate) fn wake_worker(&self, worker: usize) -> bool {
         self.try_wake(worker) == Reached::Slept
     }
 
@@ -357,12 +357,12 @@ impl Idle {
             return Reached::Awake;
         }
         self.leave_list(&mut sleepers, worker, phase);
-        self.set_phase(worker, Phase::Notified);
+        self.set_phase(worker, Phase::Woken);
         Reached::Slept
     }
 
     /// Wakes one sleeper, unless a worker searches already. `Some(worker)`: it counts as searching, and the caller must kick it.
-    pub(crate) fn wake_one(&self) -> Option<usize> {
+    pub(crate) fn wake_any_worker(&self) -> Option<usize> {
         // A read-modify-write also if the gate is closed: second half of the handshake with `announce_sleep` and `stop_search`.
         if !Counts(self.counts.fetch_add(0, Ordering::SeqCst)).gate_open() {
             return None;
@@ -375,12 +375,12 @@ impl Idle {
         self.counts.fetch_update(Ordering::SeqCst, Ordering::Relaxed, exchange).ok()?;
         let worker = sleepers.pop().expect("the sleepers are counted under the lock");
         // Pairs with the change in `woke`.
-        self.set_phase(worker, Phase::NotifiedSearcher);
+        self.set_phase(worker, Phase::WokenSearcher);
         Some(worker)
     }
 
-    /// Whether `wake_one` would wake a worker: one load, so that a worker with surplus pays next to nothing while no worker sleeps. The
-    /// caller has popped from its `fresh` since its last push to it.
+    /// Whether `wake_any_worker` would wake a worker: one load, so that a worker with surplus pays next to nothing while no worker sleeps.
+    /// The caller has popped from its `fresh` since its last push to it.
     #[inline]
     pub(crate) fn has_gate_open(&self) -> bool {
         if seeded_bug("idle_gate_load") {
@@ -448,7 +448,7 @@ impl Idle {
     }
 
     /// For a worker, right after `woke`. True: the watcher has left, and the caller must call it.
-    pub(crate) fn call_watcher(&self) -> bool {
+    pub(crate) fn must_wake_sysmon(&self) -> bool {
         // SeqCst, both: second half of the handshake with `dismiss_watcher`; leaving the counts was the first. Of several one calls.
         handshake_load_u32(&self.watched) == 0 && self.watched.swap(1, Ordering::SeqCst) == 0
     }
@@ -524,40 +524,43 @@ mod tests {
     #[test]
     fn a_directed_wake_wakes_a_sleeper_once() {
         let idle = Idle::new(3, 3);
-        assert!(!idle.wake_directed(1), "awake");
+        assert!(!idle.wake_worker(1), "awake");
         idle.announce_sleep(1, false);
         assert_eq!((idle.sleeping(), idle.searching()), (1, 0));
-        assert!(!idle.wake_directed(0), "another one sleeps");
-        assert!(idle.wake_directed(1));
-        assert!(!idle.wake_directed(1), "on its way already");
-        assert_eq!(idle.wake_one(), None, "no worker sleeps any more");
+        assert!(!idle.wake_worker(0), "another one sleeps");
+        assert!(idle.wake_worker(1));
+        assert!(!idle.wake_worker(1), "on its way already");
+        assert_eq!(idle.wake_any_worker(), None, "no worker sleeps any more");
         assert_eq!(idle.sleeping(), 0);
-        assert_eq!(idle.woke(1, false), Woken::Directed);
-        assert!(!idle.wake_directed(1));
+        assert_eq!(idle.woke(1, false), WokenAs::Directed);
+        assert!(!idle.wake_worker(1));
     }
 
     // C-14: exactly one, and only if no worker is searching; the last to sleep first.
     #[test]
     fn an_undirected_wake_is_gated() {
         let idle = Idle::new(100, 100);
-        assert!(!idle.has_gate_open() && idle.wake_one().is_none());
+        assert!(!idle.has_gate_open() && idle.wake_any_worker().is_none());
         for worker in [3, 70, 99] {
             idle.announce_sleep(worker, false);
         }
         assert!(idle.has_gate_open());
-        assert_eq!(idle.wake_one(), Some(99));
+        assert_eq!(idle.wake_any_worker(), Some(99));
         assert_eq!((idle.sleeping(), idle.searching()), (2, 1));
-        assert!(!idle.has_gate_open() && idle.wake_one().is_none(), "the woken one counts as searching before it runs");
-        assert!(!idle.wake_directed(99), "it is on its way, and will look at its inbox");
+        assert!(
+            !idle.has_gate_open() && idle.wake_any_worker().is_none(),
+            "the woken one counts as searching before it runs"
+        );
+        assert!(!idle.wake_worker(99), "it is on its way, and will look at its inbox");
         assert!(!idle.try_start_search(), "one searcher at a time");
-        assert_eq!(idle.woke(99, false), Woken::AsSearcher);
+        assert_eq!(idle.woke(99, false), WokenAs::Searcher);
         // It found something, leaves the state, and wakes the next while work remains.
         idle.stop_search();
-        assert_eq!(idle.wake_one(), Some(70));
-        assert_eq!(idle.woke(70, false), Woken::AsSearcher);
+        assert_eq!(idle.wake_any_worker(), Some(70));
+        assert_eq!(idle.woke(70, false), WokenAs::Searcher);
         idle.stop_search();
         assert!(idle.try_start_search());
-        assert_eq!(idle.wake_one(), None, "a worker that never slept searches");
+        assert_eq!(idle.wake_any_worker(), None, "a worker that never slept searches");
         idle.stop_search();
         assert_eq!((idle.sleeping(), idle.searching()), (1, 0));
     }
@@ -567,10 +570,10 @@ mod tests {
         let idle = Idle::new(2, 2);
         idle.announce_sleep(0, false);
         idle.announce_sleep(1, false);
-        assert_eq!(idle.woke(1, false), Woken::ByNobody);
+        assert_eq!(idle.woke(1, false), WokenAs::Unprompted);
         assert_eq!(idle.sleeping(), 1);
-        assert_eq!(idle.wake_one(), Some(0));
-        assert_eq!(idle.woke(0, false), Woken::AsSearcher);
+        assert_eq!(idle.wake_any_worker(), Some(0));
+        assert_eq!(idle.woke(0, false), WokenAs::Searcher);
     }
 
     #[test]
@@ -619,7 +622,7 @@ mod tests {
             for round in 1..=ROUNDS {
                 dawdle(&mut rng);
                 sent.swap(round, Ordering::SeqCst);
-                if idle.wake_directed(0) {
+                if idle.wake_worker(0) {
                     driver.kick();
                 }
                 // Most rounds follow at once, the others only when the worker is on its way to sleep again.
@@ -639,7 +642,7 @@ mod tests {
         let idle = Idle::new(WORKERS, WORKERS);
         let drivers: Vec<Driver> = (0..WORKERS).map(|_| Driver::default()).collect();
         let (work, taken, stop) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU32::new(0));
-        let wake_one = || idle.wake_one().into_iter().for_each(|worker| drivers[worker].kick());
+        let wake_any = || idle.wake_any_worker().into_iter().for_each(|worker| drivers[worker].kick());
         let take = || work.fetch_update(Ordering::SeqCst, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok();
         std::thread::scope(|scope| {
             for me in 0..WORKERS {
@@ -651,7 +654,7 @@ mod tests {
                         if std::mem::take(&mut searching) {
                             idle.stop_search();
                             if found && work.load(Ordering::SeqCst) > 0 {
-                                wake_one();
+                                wake_any();
                             }
                         }
                         if found {
@@ -662,21 +665,21 @@ mod tests {
                         if work.load(Ordering::SeqCst) == 0 && stop.load(Ordering::SeqCst) == 0 {
                             drivers[me].block();
                         }
-                        searching = idle.woke(me, false) == Woken::AsSearcher;
+                        searching = idle.woke(me, false) == WokenAs::Searcher;
                     }
                 });
             }
             let mut rng = Rng::from_seed(9);
             for item in 1..=ITEMS {
                 work.fetch_add(1, Ordering::SeqCst);
-                wake_one();
+                wake_any();
                 while item % 16 == 0 && taken.load(Ordering::Acquire) < item {
                     std::thread::yield_now();
                 }
                 dawdle(&mut rng);
             }
             stop.swap(1, Ordering::SeqCst);
-            (0..WORKERS).filter(|&worker| idle.wake_directed(worker)).for_each(|worker| drivers[worker].kick());
+            (0..WORKERS).filter(|&worker| idle.wake_worker(worker)).for_each(|worker| drivers[worker].kick());
         });
         assert_eq!(taken.load(Ordering::Relaxed), ITEMS);
         assert_eq!(idle.sleeping(), 0);

@@ -4,7 +4,7 @@
 
 use super::shared::Command;
 use super::worker::Worker;
-use crate::fiber::frame::FrameRef;
+use crate::fiber::frame::{FrameRef, flag};
 use crate::prim::atomic::Ordering;
 
 impl Worker {
@@ -19,7 +19,7 @@ impl Worker {
             // Relaxed: this worker wrote it.
             if frame.stack.load(Ordering::Relaxed).is_null() {
                 self.stats().injected.add(1);
-            } else if frame.is_adrift() {
+            } else if frame.is_adrift() || frame.has(flag::MOVES) && self.arrives(frame) {
                 self.stats().wakes_remote.add(1);
             } else {
                 self.stats().parked.sub(1);
@@ -35,7 +35,7 @@ impl Worker {
     fn obey(&self, command: Command) {
         match command {
             Command::Flush(root) => {
-                self.wake_root_owner(self.tally.flush(root));
+                self.wake_root_owner(self.residents.tally.flush(root));
             }
             Command::Cancel { root: Some((root, life)), .. } if root.life() != life => {}
             Command::Cancel { root, daemons_only, reason } => {

@@ -3,7 +3,7 @@
 //! In reading order:
 //!
 //! ```text
-//! worker.rs       one thread's loop; the switch into and out of fibers
+//! worker.rs       one thread's loop; the switch into and out of fibers     parts.rs  its fields, in groups
 //! queue/          fresh (stealable, unstarted), ready (started, owner-only), inbox (from other threads), injector (global)
 //! life/           the life of a fiber on its worker: its stack, its end, taking back what was spawned
 //! search.rs       a worker without work: how it steals, spins, blocks      rest.rs  what it gives back
@@ -16,8 +16,8 @@
 //! completions.rs  the driver of a worker: when the worker looks at it, and which waiters its reports go to
 //! shared.rs       what all threads of a runtime share                     reach.rs  how its workers are reached from other threads
 //! mail.rs         what a worker gets from other threads                   visitors.rs  threads from outside that touch a runtime
-//! enqueue.rs      the way into the queues for everything above            wake.rs  completing a wait, whatever waits
-//! wakers.rs       calling async wakers
+//! enqueue.rs      the way into the queues for everything above            complete.rs  completing the wait of a fiber, thread or future
+//! call_wakers.rs  calling async wakers
 //! members/        what fibers count in: roots, scopes; the lists of started ones
 //! staff/          workers that come and go
 //! current.rs      which worker and fiber this is                          here.rs  what runs here, for cancellation
@@ -28,6 +28,10 @@
 //!
 //! Above: `reactor`, `blocking`, `monitor`, and `wait`, which parks and wakes. Below: `driver`, `fiber`, `waiter`, `prim`.
 
+#[cfg(not(any(loom, shuttle)))]
+pub(crate) mod call_wakers;
+#[cfg(not(any(loom, shuttle)))]
+pub(crate) mod complete;
 #[cfg(not(any(loom, shuttle)))]
 mod completions;
 #[cfg(not(any(loom, shuttle)))]
@@ -47,6 +51,8 @@ mod mail;
 pub(crate) mod members;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod monitoring;
+#[cfg(not(any(loom, shuttle)))]
+mod parts;
 #[cfg(not(any(loom, shuttle)))]
 mod patience;
 pub(crate) mod phase;
@@ -71,9 +77,5 @@ pub(crate) mod surplus;
 pub(crate) mod sysmon;
 pub(crate) mod timers;
 pub(crate) mod visitors;
-#[cfg(not(any(loom, shuttle)))]
-pub(crate) mod wake;
-#[cfg(not(any(loom, shuttle)))]
-pub(crate) mod wakers;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod worker;

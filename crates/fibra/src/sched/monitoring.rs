@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::shared::Shared;
+use super::shared::RuntimeShared;
 
 /// How long a worker may stand still before it is reported, unless `FIBRA_STALL_MS` says otherwise.
 pub(crate) const STALL_MILLIS: u64 = 1000;
@@ -16,7 +16,7 @@ pub(crate) struct StallConfig {
     /// With a backtrace.
     pub(crate) backtrace: bool,
     /// The started fibers of a worker of this runtime.
-    pub(crate) fibers: fn(&Shared, usize) -> OnWorker,
+    pub(crate) fibers: fn(&RuntimeShared, usize) -> OnWorker,
 }
 
 /// The started fibers of a worker, as text: a line each.
@@ -49,4 +49,4 @@ pub enum OnDeadlock {
 
 /// Asked when all workers have slept for this long; answers when it wants to be asked again, if they still do then. The last argument is
 /// its memory, for whatever it likes.
-pub(crate) type QuietLook = fn(&Arc<Shared>, Duration, &mut u64) -> Option<Duration>;
+pub(crate) type QuietLook = fn(&Arc<RuntimeShared>, Duration, &mut u64) -> Option<Duration>;

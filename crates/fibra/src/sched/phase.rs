@@ -6,10 +6,10 @@
 //! ```text
 //!           arrive            search              no work anywhere
 //!   DEAD ───────────▶ ACTIVE ◀──────▶ SPIN ──────────────┐
-//!     ▲                │  ▲  └───────────────────────────▶ SLEEP ──▶ NOTIFIED (sent something) ─────────▶ ACTIVE
-//!     │          drain │  │ wanted after all               │  └────▶ NOTIFIED_SEARCHER (surplus) ───────▶ ACTIVE
+//!     ▲                │  ▲  └───────────────────────────▶ SLEEP ──▶ WOKEN (sent something) ─────────▶ ACTIVE
+//!     │          drain │  │ wanted after all               │  └────▶ WOKEN_SEARCHER (surplus) ───────▶ ACTIVE
 //!     │                ▼  │                                └───────▶ ACTIVE (timer, I/O)
-//!     └───────────── DRAINING ◀──▶ DRAINING_SLEEP ──▶ NOTIFIED ──▶ DRAINING
+//!     └───────────── DRAINING ◀──▶ DRAINING_SLEEP ──▶ WOKEN ──▶ DRAINING
 //!       no fiber left
 //! ```
 
@@ -71,9 +71,9 @@ pub(crate) enum Phase {
     /// Announced as asleep, and in the list: may be woken, by name or for surplus.
     Sleep = 2,
     /// Woken by name; a kick is under way.
-    Notified = 3,
+    Woken = 3,
     /// Woken for surplus, and counted as searching; a kick is under way.
-    NotifiedSearcher = 4,
+    WokenSearcher = 4,
     /// Leaving.
     Draining = 5,
     /// Leaving, and asleep until a fiber of its own can run: may be woken by name only.
@@ -93,17 +93,17 @@ const EDGES: &[(Phase, Phase)] = {
         (Active, Sleep),
         (Spin, Sleep),
         (Sleep, Active),
-        (Sleep, Notified),
-        (Sleep, NotifiedSearcher),
-        (Notified, Active),
-        (NotifiedSearcher, Active),
+        (Sleep, Woken),
+        (Sleep, WokenSearcher),
+        (Woken, Active),
+        (WokenSearcher, Active),
         // Leaving, or staying after all. A worker that searches or sleeps becomes active first.
         (Active, Draining),
         (Draining, Active),
         (Draining, DrainingSleep),
         (DrainingSleep, Draining),
-        (DrainingSleep, Notified),
-        (Notified, Draining),
+        (DrainingSleep, Woken),
+        (Woken, Draining),
         (Draining, Dead),
         // A worker takes the seat.
         (Dead, Active),
@@ -113,7 +113,7 @@ const EDGES: &[(Phase, Phase)] = {
 impl Phase {
     const ALL: [Phase; 8] = {
         use Phase::*;
-        [Active, Spin, Sleep, Notified, NotifiedSearcher, Draining, DrainingSleep, Dead]
+        [Active, Spin, Sleep, Woken, WokenSearcher, Draining, DrainingSleep, Dead]
     };
 
     #[inline(always)]
@@ -135,8 +135,8 @@ impl Phase {
     /// How it is shown. A worker that was woken by name is as good as active.
     pub(crate) fn state(self) -> WorkerState {
         match self {
-            Self::Active | Self::Notified => WorkerState::Active,
-            Self::Spin | Self::NotifiedSearcher => WorkerState::IdleSpin,
+            Self::Active | Self::Woken => WorkerState::Active,
+            Self::Spin | Self::WokenSearcher => WorkerState::IdleSpin,
             Self::Sleep => WorkerState::Sleep,
             Self::Draining | Self::DrainingSleep => WorkerState::Draining,
             Self::Dead => WorkerState::Dead,
@@ -184,7 +184,7 @@ mod tests {
             assert!(refused.is_err(), "{phase:?} follows itself");
         }
         // S4-78: nothing leads from leaving to looking for work, or to sleeping among those that are woken for it.
-        for phase in [Phase::Spin, Phase::Sleep, Phase::NotifiedSearcher] {
+        for phase in [Phase::Spin, Phase::Sleep, Phase::WokenSearcher] {
             assert!(!EDGES.contains(&(Phase::Draining, phase)) && !EDGES.contains(&(Phase::DrainingSleep, phase)));
         }
         let shown: Vec<_> = Phase::ALL.iter().map(|phase| phase.state().name()).collect();

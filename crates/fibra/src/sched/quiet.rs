@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::monitoring::QuietLook;
-use super::shared::Shared;
+use super::shared::RuntimeShared;
 use crate::prim::policy;
 use crate::prim::sync::Mutex;
 
@@ -58,7 +58,7 @@ impl Quiet {
     }
 
     /// The look.
-    pub(crate) fn look(&mut self, shared: &Arc<Shared>) {
+    pub(crate) fn look(&mut self, shared: &Arc<RuntimeShared>) {
         let Some(ask) = self.ask else { return };
         let before = policy::now();
         let again = ask(shared, Duration::from_nanos(before.saturating_sub(self.since)), &mut self.memory);
@@ -88,7 +88,7 @@ impl OwnLook {
     /// By a worker that has announced its sleep and has nothing to wake it: looks, if that is due, and says when it has to be back.
     #[cold]
     #[inline(never)]
-    pub(super) fn before_sleep(&self, shared: &Arc<Shared>) -> Option<u64> {
+    pub(super) fn before_sleep(&self, shared: &Arc<RuntimeShared>) -> Option<u64> {
         let own = &mut *self.0.lock();
         let switches = shared.remotes.iter().map(|remote| remote.stats.switches.get()).sum();
         if own.switches.replace(switches) != Some(switches) {

@@ -26,7 +26,7 @@ use crate::prim::sync::Mutex;
 
 /// What arrives at a worker from outside; looked at on every turn, so the two things to look at share a line.
 #[derive(Debug)]
-pub(crate) struct Mail<F, C> {
+pub(crate) struct WorkerMail<F, C> {
     /// Fibers that live there and that other threads have woken, or sent. Never closed: fibers are woken as long as there are any.
     /// On a line of its own: other threads write it, the owner looks at it all the time.
     pub(crate) inbox: CacheLine<Mpsc<F>>,
@@ -34,14 +34,14 @@ pub(crate) struct Mail<F, C> {
     commands: Mutex<Vec<C>>,
 }
 
-impl<F: Linked, C> Mail<F, C> {
+impl<F: Linked, C> WorkerMail<F, C> {
     pub(crate) fn new() -> Self {
         Self { inbox: CacheLine(Mpsc::new()), has_commands: AtomicBool::new(false), commands: Mutex::new(Vec::new()) }
     }
 
     fn put(&self, command: C) {
         self.commands.lock().push(command);
-        // SeqCst read-modify-write: first half of the handshake with a worker that goes to sleep; `wake_directed` is the second.
+        // SeqCst read-modify-write: first half of the handshake with a worker that goes to sleep; `wake_worker` is the second.
         self.has_commands.swap(true, Ordering::SeqCst);
     }
 
@@ -77,7 +77,7 @@ pub(crate) trait Reach {
     fn seats(&self) -> usize;
     /// New fibers that are on their way to this worker, sent by name.
     fn coming(&self, worker: usize) -> &AtomicU64;
-    fn mail(&self, worker: usize) -> &Mail<Self::Fiber, Self::Command>;
+    fn mail(&self, worker: usize) -> &WorkerMail<Self::Fiber, Self::Command>;
     fn fresh(&self, worker: usize) -> &Fresh;
     fn visitors(&self) -> &Visitors;
     /// Set once, before every worker is woken for the last time.
@@ -104,14 +104,14 @@ pub(crate) unsafe fn deliver<R: Reach>(runtime: &R, worker: usize, fiber: &'stat
     let pushed = unsafe { runtime.mail(worker).inbox.push(NonNull::from(fiber)) };
     debug_assert!(pushed.is_ok(), "an inbox is never closed");
     if pushed == Ok(true) {
-        wake(runtime, worker);
+        wake_worker(runtime, worker);
     }
 }
 
 /// From any thread: hands an unstarted fiber or a task to any worker.
 pub(crate) fn inject<R: Reach>(runtime: &R, entry: Entry) {
     runtime.injector().push(entry);
-    wake_one(runtime);
+    wake_any_worker(runtime);
 }
 
 /// From any thread: asks one worker to do something. See `seats.rs` for a seat that has none.
@@ -150,19 +150,19 @@ pub(crate) fn serve_vacant<R: Reach>(runtime: &R, worker: usize) {
 pub(crate) fn stop<R: Reach>(runtime: &R) {
     // SeqCst read-modify-write: first half of the handshake with workers that go to sleep; the directed wakes are the second.
     runtime.stop().swap(true, Ordering::SeqCst);
-    (0..runtime.seats()).for_each(|worker| wake(runtime, worker));
+    (0..runtime.seats()).for_each(|worker| wake_worker(runtime, worker));
 }
 
 /// A directed wake: wakes that worker, if it sleeps.
-pub(crate) fn wake<R: Reach>(runtime: &R, worker: usize) {
-    if runtime.idle().wake_directed(worker) {
+pub(crate) fn wake_worker<R: Reach>(runtime: &R, worker: usize) {
+    if runtime.idle().wake_worker(worker) {
         runtime.kick(worker);
     }
 }
 
 /// An undirected wake: wakes some sleeping worker, if no worker is searching. True if one was woken.
-pub(crate) fn wake_one<R: Reach>(runtime: &R) -> bool {
-    let woken = runtime.idle().wake_one();
+pub(crate) fn wake_any_worker<R: Reach>(runtime: &R) -> bool {
+    let woken = runtime.idle().wake_any_worker();
     woken.into_iter().for_each(|worker| runtime.kick(worker));
     woken.is_some()
 }

@@ -36,11 +36,11 @@ impl Worker {
     /// Gives back what this worker holds for its runtime, at its end.
     pub(crate) fn retire(self) {
         self.abandon_sources();
-        self.wake_root_owner(self.tally.settle());
-        self.stacks.with(StackCache::flush);
-        self.frames.with(FrameCache::flush);
-        self.scopes.with(ScopeCache::flush);
-        self.answers.with(AnswerCache::flush);
+        self.wake_root_owner(self.residents.tally.settle());
+        self.caches.stacks.with(StackCache::flush);
+        self.caches.frames.with(FrameCache::flush);
+        self.caches.scopes.with(ScopeCache::flush);
+        self.caches.answers.with(AnswerCache::flush);
         trim::see_to_it();
         if self.has_left() {
             self.leave_seat();
@@ -49,7 +49,7 @@ impl Worker {
 
     /// Copies the figures of the stack pool into the counters that other threads may read.
     pub(super) fn publish_stack_counts(&self) {
-        let (reused, fresh) = self.stacks.with(|stacks| (stacks.reused(), stacks.fresh()));
+        let (reused, fresh) = self.caches.stacks.with(|stacks| (stacks.reused(), stacks.fresh()));
         let (reused_before, fresh_before) = self.sitting.stacks_before;
         self.stats().stacks_reused.set(reused_before + reused);
         self.stats().stacks_fresh.set(fresh_before + fresh);
@@ -84,16 +84,16 @@ impl Worker {
     }
 
     fn is_fat(&self) -> bool {
-        self.stacks.with(|stacks| stacks.is_fat())
-            || self.frames.with(|frames| frames.is_fat())
+        self.caches.stacks.with(|stacks| stacks.is_fat())
+            || self.caches.frames.with(|frames| frames.is_fat())
             || self.remote().fresh.is_fat()
     }
 
     #[cold]
     #[inline(never)]
     fn shed(&self) {
-        self.stacks.with(StackCache::shed);
-        self.frames.with(FrameCache::shed);
+        self.caches.stacks.with(StackCache::shed);
+        self.caches.frames.with(FrameCache::shed);
         // SAFETY: this thread is the owner of its worker's deque.
         unsafe { self.remote().fresh.give_back() };
         trim::see_to_it();

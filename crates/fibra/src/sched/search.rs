@@ -14,7 +14,7 @@
 use std::cell::{Cell, RefCell};
 
 use super::patience::{Sight, Watched};
-use super::shared::{Remote, Shared};
+use super::shared::{Remote, RuntimeShared};
 use super::sleep::{self, Idler, Round, SearchEnd, Staying};
 use super::worker::{POLL_CYCLES, Worker};
 use crate::driver::Timeout;
@@ -101,9 +101,9 @@ impl Remote {
 
 /// How this worker does what `sleep.rs` says.
 impl Idler for Worker {
-    type Runtime = Shared;
+    type Runtime = RuntimeShared;
 
-    fn runtime(&self) -> &Shared {
+    fn runtime(&self) -> &RuntimeShared {
         &self.shared
     }
 
@@ -116,7 +116,7 @@ impl Idler for Worker {
         if self.wake_for_timers_at().is_some_and(|at| at <= policy::now()) {
             self.poll();
         }
-        if !self.stackless.with(|waiting| waiting.is_empty()) {
+        if !self.queues.stackless.with(|waiting| waiting.is_empty()) {
             self.retry_stackless();
         }
         !self.is_ready_empty()
@@ -237,7 +237,7 @@ impl Idler for Worker {
     fn after_sleep(&self, unwatched: bool) {
         self.deliver_completions();
         if unwatched {
-            self.shared.sysmon.call(&self.shared);
+            self.shared.sysmon.wake(&self.shared);
         }
     }
 }

@@ -5,7 +5,9 @@ use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::ptr::NonNull;
 use std::sync::{Arc, OnceLock};
 
-use super::enqueue::Place;
+use super::call_wakers::call_wakers_where_fit;
+use super::complete::complete_wait;
+use super::enqueue::QueueEnd;
 use super::idle::Idle;
 use super::kept::Kept;
 use super::members::root::Root;
@@ -16,7 +18,7 @@ use super::queue::Entry;
 use super::queue::fresh::Fresh;
 use super::queue::injector::Injector;
 use super::quiet::OwnLook;
-use super::reach::{self, Mail, Reach, Sent};
+use super::reach::{self, Reach, Sent, WorkerMail};
 use super::rules::{CancelRules, IoRules};
 use super::staff::elastic::ElasticConfig;
 use super::staff::seats::{self, Seats, Staff};
@@ -26,8 +28,6 @@ use super::timers::alarms::Alarms;
 use super::timers::timing::WheelDue;
 use super::timers::wheel::Wheel;
 use super::visitors::Visitors;
-use super::wake;
-use super::wakers::call_where_fit;
 use crate::driver::{Driver, Kicker};
 use crate::fiber::frame::{Frame, FrameRef, NO_HOME, flag};
 use crate::fiber::stack::StackSize;
@@ -40,7 +40,7 @@ use crate::prim::thread::JoinHandle;
 use crate::sched::timers::heap::Timer;
 use crate::waiter::cancel_reason::ReasonKind;
 use crate::waiter::flags::Flags;
-use crate::waiter::record::call_all;
+use crate::waiter::record::call_wakers;
 use crate::waiter::word::{ARM_FIRST, Ticket, is_spec_asserted};
 
 /// What the builder settled.
@@ -57,9 +57,15 @@ pub(crate) struct Config {
     pub(crate) sysmon: bool,
     pub(crate) elastic: ElasticConfig,
     /// Prints its statistics when it ends, if that is wanted.
-    pub(crate) print_stats: Option<fn(&Shared)>,
+    pub(crate) print_stats: Option<fn(&RuntimeShared)>,
     /// The functions that are told of the first and the last moment of a fiber with the flag HOOKED; on a higher floor.
     pub(crate) hooks: Option<FiberHooks>,
+    /// Runs a function on the current fiber, which is about to start, with thread-locals of its own; on a higher floor.
+    pub(crate) with_own_locals: Option<fn(FrameRef, &mut dyn FnMut())>,
+    /// Every fiber wants thread-locals of its own.
+    pub(crate) own_locals: bool,
+    /// For tests: fibers that may move go to the next worker whenever they yield.
+    pub(crate) force_moves: bool,
     /// Called when its threads have ended.
     pub(crate) at_end: Option<fn()>,
     /// How workers that stand still are reported; none: the monitor does not look for them.
@@ -77,7 +83,7 @@ pub(crate) struct Config {
     /// The reactor, which gets the reports of the drivers; on a higher floor too.
     pub(crate) io: &'static dyn IoRules,
     /// The monitor's thread.
-    pub(crate) monitor: fn(&Arc<Shared>),
+    pub(crate) monitor: fn(&Arc<RuntimeShared>),
     pub(crate) seed: Option<u64>,
     #[cfg(feature = "unstable-migration")]
     pub(crate) migration: super::life::migrate::Migration,
@@ -180,7 +186,7 @@ struct RootPool {
 #[derive(Debug)]
 pub(crate) struct Remote {
     pub(crate) fresh: CacheLine<Fresh>,
-    pub(crate) mail: CacheLine<Mail<Frame, Command>>,
+    pub(crate) mail: CacheLine<WorkerMail<Frame, Command>>,
     pub(crate) stats: CacheLine<WorkerStats>,
     /// Set before the seat's first worker starts.
     pub(crate) kicker: OnceLock<Kicker>,
@@ -199,7 +205,7 @@ impl Remote {
     pub(crate) fn new() -> Self {
         Self {
             fresh: CacheLine(Fresh::new()),
-            mail: CacheLine(Mail::new()),
+            mail: CacheLine(WorkerMail::new()),
             stats: CacheLine(WorkerStats::default()),
             kicker: OnceLock::new(),
             coming: AtomicU64::new(0),
@@ -220,7 +226,7 @@ unsafe impl Linked for Frame {
 
 /// See the header.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct RuntimeShared {
     pub(crate) config: Config,
     /// Flags every fiber starts with: HOLD_OFF if cancellation is cooperative, UNCAPPED if there is no cap of fibers (and transitions are
     /// not asserted: what is not UNCAPPED comes back to the worker's loop when it ends, where they are).
@@ -280,7 +286,7 @@ fn asserts_slowly() -> bool {
     !cfg!(debug_assertions) && is_spec_asserted()
 }
 
-impl Shared {
+impl RuntimeShared {
     pub(crate) fn new(config: Config, remotes: Vec<Remote>) -> Arc<Self> {
         let mut roots = RootPool::default();
         let root = roots.take();
@@ -328,10 +334,10 @@ impl Shared {
     /// # Safety
     /// The caller keeps the fiber from ending (it has claimed it, or runs on it, or is its worker), and with it the runtime.
     #[inline(always)]
-    pub(crate) unsafe fn of<'a>(frame: FrameRef) -> &'a Shared {
+    pub(crate) unsafe fn of<'a>(frame: FrameRef) -> &'a RuntimeShared {
         // Relaxed: written before the fiber was published.
-        let shared = frame.runtime.load(Ordering::Relaxed).cast::<Shared>();
-        // SAFETY: set at spawn from a live `Arc<Shared>`; the caller's promise keeps it alive.
+        let shared = frame.runtime.load(Ordering::Relaxed).cast::<RuntimeShared>();
+        // SAFETY: set at spawn from a live `Arc<RuntimeShared>`; the caller's promise keeps it alive.
         unsafe { &*shared }
     }
 
@@ -429,8 +435,8 @@ impl Shared {
     }
 
     /// An undirected wake: some sleeping worker, if no worker is searching. True if one was woken.
-    pub(crate) fn wake_one(&self) -> bool {
-        reach::wake_one(self)
+    pub(crate) fn wake_any_worker(&self) -> bool {
+        reach::wake_any_worker(self)
     }
 
     /// Asks one worker to do something.
@@ -450,7 +456,7 @@ impl Shared {
     pub(crate) fn set_wheel_timer(&self, worker: usize, due: WheelDue, deadline: u64) -> Timer {
         let (timer, is_first) = self.remotes[worker].wheel.insert(deadline, due);
         if is_first {
-            reach::wake(self, worker);
+            reach::wake_worker(self, worker);
         }
         timer
     }
@@ -486,7 +492,7 @@ impl Shared {
         // Spawns go their slow way from now on, where they are refused. (SeqCst read-modify-write, as the one in `flight::lead`: of the
         // two the later one sees the earlier. A flag that was raised before is lowered here; a thread that raises it later sees `closing`.)
         self.base_flags.retract(flag::UNCAPPED);
-        call_where_fit(self.alarms.close());
+        call_wakers_where_fit(self.alarms.close());
     }
 
     /// Has shutdown begun?
@@ -496,7 +502,7 @@ impl Shared {
     }
 }
 
-impl Reach for Shared {
+impl Reach for RuntimeShared {
     type Fiber = Frame;
     type Command = Command;
 
@@ -524,7 +530,7 @@ impl Reach for Shared {
     }
 
     #[inline(always)]
-    fn mail(&self, worker: usize) -> &Mail<Frame, Command> {
+    fn mail(&self, worker: usize) -> &WorkerMail<Frame, Command> {
         &self.remotes[worker].mail
     }
 
@@ -549,7 +555,7 @@ impl Reach for Shared {
             // Its last worker has told its difference.
             Command::Flush(root) => {
                 if let Some((waiter, ticket)) = root.flush(0) {
-                    call_all(wake::complete(waiter, ticket, ARM_FIRST, Place::Tail).into_iter().collect());
+                    call_wakers(complete_wait(waiter, ticket, ARM_FIRST, QueueEnd::Tail).into_iter().collect());
                 }
             }
             // No fiber has started there.
@@ -561,7 +567,7 @@ impl Reach for Shared {
     fn send_adrift(&self, frame: FrameRef) -> bool {
         let is_adrift = frame.is_adrift();
         if is_adrift {
-            self.set_going(frame);
+            self.requeue_adrift(frame);
         }
         is_adrift
     }

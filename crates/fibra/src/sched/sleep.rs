@@ -12,7 +12,7 @@
 //! A worker that sees, in that last look, unstarted fibers of another (too young for it a moment ago) does not sleep for long: the
 //! publisher that pushed them may have counted on it as a searcher, or have seen it neither search nor sleep, and may not look again soon.
 
-use super::idle::{Idle, Woken};
+use super::idle::{Idle, WokenAs};
 use super::queue::fresh::{Fresh, Steal};
 use super::reach::{Reach, has_mail, has_mail_handshake, others_have_fresh_handshake, others_have_surplus};
 use crate::prim::bug::seeded_bug;
@@ -117,7 +117,7 @@ pub(super) fn find_work<W: Idler>(worker: &W) {
             }
             worker.note_search(end);
         }
-        searching = sleep(worker, searching, draining) == Woken::AsSearcher;
+        searching = sleep(worker, searching, draining) == WokenAs::Searcher;
         if !searching {
             return;
         }
@@ -197,7 +197,7 @@ pub(super) unsafe fn steal_from(victim: &Fresh, own: &Fresh, most: usize) -> Opt
 
 /// Leaves the searching state, announces its sleep, looks at everything once more, blocks. The steps of `idle.rs`, in their order.
 /// A worker that is `draining` looks neither at the injector nor at the deques of others, and counts on no wake for them.
-fn sleep<W: Idler>(worker: &W, searching: bool, draining: bool) -> Woken {
+fn sleep<W: Idler>(worker: &W, searching: bool, draining: bool) -> WokenAs {
     let (runtime, me) = (worker.runtime(), worker.index());
     let idle = runtime.idle();
     let rest_at = worker.rest_at();
@@ -220,7 +220,7 @@ fn sleep<W: Idler>(worker: &W, searching: bool, draining: bool) -> Woken {
         worker.block(rest_at, surplus);
     }
     let woken = idle.woke(me, draining);
-    worker.after_sleep(idle.call_watcher());
+    worker.after_sleep(idle.must_wake_sysmon());
     woken
 }
 

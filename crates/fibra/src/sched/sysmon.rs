@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::monitoring::StallConfig;
-use super::shared::{Config, Shared};
+use super::shared::{Config, RuntimeShared};
 use super::staff::elastic::PoolStats;
 use crate::prim::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::prim::sync::{Condvar, Mutex};
@@ -32,12 +32,12 @@ pub(crate) struct Sysmon {
     /// Counted by the monitor's thread, read by any thread.
     pub(crate) stalls: AtomicU64,
     pub(crate) pool: PoolStats,
-    pub(crate) state: Mutex<State>,
+    pub(crate) state: Mutex<SysmonState>,
     pub(crate) changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct State {
+pub(crate) struct SysmonState {
     /// A worker has unstarted fibers.
     pub(crate) armed: bool,
     /// A worker woke after the monitor's thread had left.
@@ -65,7 +65,7 @@ impl Sysmon {
             // No rescue: armed for good, so that no worker tries to arm it.
             armed: AtomicBool::new(!rescues),
             stalls: AtomicU64::new(0),
-            state: Mutex::new(State::default()),
+            state: Mutex::new(SysmonState::default()),
             changed: Condvar::new(),
         }
     }
@@ -88,7 +88,7 @@ impl Sysmon {
 
     /// A worker has pushed unstarted work.
     #[inline(always)]
-    pub(crate) fn arm(&self, shared: &Arc<Shared>) {
+    pub(crate) fn arm(&self, shared: &Arc<RuntimeShared>) {
         // Relaxed: advisory; a stale value costs a tick.
         if !self.armed.load(Ordering::Relaxed) {
             self.arm_slow(shared);
@@ -97,7 +97,7 @@ impl Sysmon {
 
     /// A worker has something to do beside its first fiber, that another worker could not take.
     #[inline]
-    pub(crate) fn start_if_late(&self, shared: &Arc<Shared>) {
+    pub(crate) fn start_if_late(&self, shared: &Arc<RuntimeShared>) {
         if !self.rescues {
             self.arm(shared);
         }
@@ -105,8 +105,8 @@ impl Sysmon {
 
     #[cold]
     #[inline(never)]
-    fn arm_slow(&self, shared: &Arc<Shared>) {
-        if self.rescues { self.arm_now() } else { self.call(shared) }
+    fn arm_slow(&self, shared: &Arc<RuntimeShared>) {
+        if self.rescues { self.arm_now() } else { self.wake(shared) }
     }
 
     pub(crate) fn arm_now(&self) {
@@ -117,10 +117,10 @@ impl Sysmon {
         self.changed.notify_one();
     }
 
-    /// A worker is awake and the monitor's thread has left: see `Idle::call_watcher`.
+    /// A worker is awake and the monitor's thread has left: see `Idle::must_wake_sysmon`.
     #[cold]
     #[inline(never)]
-    pub(crate) fn call(&self, shared: &Arc<Shared>) {
+    pub(crate) fn wake(&self, shared: &Arc<RuntimeShared>) {
         let mut state = self.state.lock();
         state.called = true;
         if !std::mem::take(&mut state.late) {
@@ -136,7 +136,7 @@ impl Sysmon {
     }
 
     /// Starts the thread, if there is to be one: at once, or when there is something to look at.
-    pub(crate) fn start(shared: &Arc<Shared>, late: bool) -> std::io::Result<()> {
+    pub(crate) fn start(shared: &Arc<RuntimeShared>, late: bool) -> std::io::Result<()> {
         let sysmon = &shared.sysmon;
         if !sysmon.rescues && !sysmon.watches() {
             return Ok(());
@@ -151,7 +151,7 @@ impl Sysmon {
         Ok(())
     }
 
-    fn start_now(shared: &Arc<Shared>) -> std::io::Result<()> {
+    fn start_now(shared: &Arc<RuntimeShared>) -> std::io::Result<()> {
         let name = format!("{}-sysmon", shared.config.name);
         let body = shared.clone();
         let thread = thread::start_quiet(name, move || (body.config.monitor)(&body))?;

@@ -18,40 +18,35 @@ use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
 use super::current;
-use super::enqueue::Place;
+use super::enqueue::QueueEnd;
 use super::flight::Flight;
 use super::here::Here;
 use super::life::newest;
 use super::life::offer::Offers;
-use super::members::root::Tally;
-use super::members::scope::ScopeCache;
+use super::parts::{Caches, LocalQueues, Looks, Residents, WorkerIo};
 use super::queue::Entry;
-use super::rules::MachineIo;
-use super::shared::{Remote, RootRef, Shared};
+use super::shared::{Remote, RootRef, RuntimeShared};
 use super::staff::elastic::Sitting;
 use super::staff::seats::Stay;
 use super::stats::WorkerStats;
 use super::surplus::Surplus;
 use super::sysmon::Sysmon;
 use super::timers::timing::Due;
-use crate::driver::{Driver, Registrar};
-use crate::fiber::context::{self, Home};
-use crate::fiber::frame::{Frame, FrameRef, NO_HOME, RunResult, flag};
+use crate::driver::Driver;
+use crate::fiber::context::{self, SchedulerContext};
+use crate::fiber::frame::{FrameRef, NO_HOME, RunResult, flag};
 use crate::fiber::outcome::FiberEnd;
 use crate::fiber::slab::FrameCache;
-use crate::fiber::stack::{StackCache, StackSize};
 use crate::fiber::trim;
 use crate::prim::atomic::{AtomicU64, Ordering};
 use crate::prim::bug::seeded_bug;
 use crate::prim::cell::{OwnerCell, UnsafeCell};
-use crate::prim::fifo::Fifo;
 use crate::prim::linked::is_linked;
 use crate::prim::policy::{self, INJECTOR_PERIOD, Pick, Policy};
 use crate::prim::{panics, prefetch};
 use crate::sched::timers::heap::Timers;
-use crate::waiter::answer::AnswerCache;
 use crate::waiter::revoke;
-use crate::waiter::word::{Commit, State, Ticket, WaitKind};
+use crate::waiter::word::{Commit, Ticket, WaitKind, WaiterState};
 
 /// Why a fiber came back to the scheduler's stack; the word it suspends with.
 pub(crate) mod signal {
@@ -61,6 +56,9 @@ pub(crate) mod signal {
     pub(crate) const PARK_BOUND: usize = if cfg!(feature = "unstable-migration") { 3 } else { PARK };
     /// A future that is not ready: it keeps no stack.
     pub(crate) const PENDING: usize = 2;
+    /// [`YIELD`] and [`PARK`] of a fiber that may go on on another worker; see `life/moving.rs`.
+    pub(crate) const YIELD_MOVING: usize = 4;
+    pub(crate) const PARK_MOVING: usize = 5;
     /// It ended; the outcome is added.
     pub(crate) const ENDED: usize = 16;
     /// It returned.
@@ -86,74 +84,39 @@ pub(crate) fn take_ids(count: u64) -> u64 {
     NEXT_ID.fetch_add(count, Ordering::Relaxed)
 }
 
-/// The half of a worker that only its own thread touches. See the header.
+/// The half of a worker that only its own thread touches. See the header; its parts are in `parts.rs`.
 #[derive(Debug)]
 pub(crate) struct Worker {
     // What every switch touches, together.
     pub(crate) current: Cell<Option<FrameRef>>,
     /// What is left of the budget of calls that need not wait; see `wait::park`.
     pub(crate) calls_left: Cell<i32>,
-    home: UnsafeCell<Home>,
-    next: Cell<Option<FrameRef>>,
-    /// How often `next` may be served before what is ready has its turn.
-    chain: Cell<u32>,
-    /// Turns until the next fair point.
-    pub(super) turn: Cell<u32>,
-    pub(super) ready: Fifo<Frame>,
+    home: UnsafeCell<SchedulerContext>,
+    pub(super) queues: LocalQueues,
     remote: NonNull<Remote>,
-    pub(super) armed: Cell<bool>,
-    /// When it looked at its timers, and at its driver, in cycles.
-    pub(super) polled_at: Cell<u64>,
-    pub(super) looked_at: Cell<u64>,
-    pub(super) clock: Cell<u64>,
+    pub(super) looks: Looks,
 
     pub(crate) index: usize,
     /// Where `shared` is.
-    pub(super) shared_at: *const Shared,
+    pub(super) shared_at: *const RuntimeShared,
     /// Whether there are no other workers, and never will be.
     pub(super) alone: bool,
-    pub(super) stack_size: StackSize,
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<RuntimeShared>,
     pub(super) policy: OwnerCell<Policy>,
-    pub(crate) frames: OwnerCell<FrameCache>,
-    pub(super) stacks: OwnerCell<StackCache>,
+    pub(crate) caches: Caches,
     pub(super) timers: OwnerCell<Timers<Due>>,
-    pub(super) driver: OwnerCell<Driver>,
-    pub(super) registrar: Registrar,
-    /// What its machines know of their descriptors, if there are machines.
-    pub(super) machine_io: std::cell::OnceCell<std::rc::Rc<dyn MachineIo>>,
-    /// When it last looked at its timers.
-    pub(super) fired_at: Cell<u64>,
-    /// Started fibers that live here, but for those in the lists of scopes.
-    pub(crate) started: Cell<*const Frame>,
-    /// Started fibers that live here and are children of scopes whose body runs elsewhere.
-    pub(crate) foreign: Cell<*const Frame>,
-    /// Records for the next scopes.
-    pub(super) scopes: OwnerCell<ScopeCache>,
-    pub(crate) answers: OwnerCell<AnswerCache>,
-    /// The next fiber id, and the end of the block that it is from.
-    next_id: Cell<u64>,
-    last_id: Cell<u64>,
-    /// Fair points so far.
-    rounds: Cell<u32>,
-    /// Fibers it has counted and not yet told their root.
-    pub(super) tally: Tally<RootRef>,
-    /// Fibers of `wakers.rs` that have not ended.
-    pub(super) wakers_to_call: Cell<u32>,
-    /// Unstarted fibers that could not get a stack; tried again when one comes free.
-    pub(super) stackless: OwnerCell<std::collections::VecDeque<FrameRef>>,
+    pub(super) io: WorkerIo,
+    pub(crate) residents: Residents,
     pub(super) search: super::search::SearchState,
     pub(super) rest: super::rest::Rest,
     pub(super) offers: Offers,
     surplus: Surplus,
     pub(super) sitting: Sitting,
     pub(super) flight: Flight,
-    /// May a stack be handed on? Only while no fiber waits for a stack and nothing is recorded. See `succession.rs`.
-    pub(super) hands_on: Cell<bool>,
 }
 
 impl Worker {
-    pub(crate) fn new(index: usize, shared: Arc<Shared>, driver: Driver) -> Self {
+    pub(crate) fn new(index: usize, shared: Arc<RuntimeShared>, driver: Driver) -> Self {
         let remote = NonNull::from(&shared.remotes[index]);
         let surplus = Surplus::new(Sysmon::is_wanted(&shared.config));
         let seed = shared.config.seed.map(|seed| seed.wrapping_add(index as u64));
@@ -165,46 +128,25 @@ impl Worker {
         Self {
             current: Cell::new(None),
             calls_left: Cell::new(CALLS_PER_TURN),
-            home: UnsafeCell::new(Home::default()),
-            next: Cell::new(None),
-            chain: Cell::new(policy.chain_length()),
-            turn: Cell::new(if is_temporary { 1 } else { INJECTOR_PERIOD }),
-            ready: Fifo::new(),
+            home: UnsafeCell::new(SchedulerContext::default()),
+            queues: LocalQueues::new(policy.chain_length()),
             remote,
-            armed: Cell::new(false),
-            polled_at: Cell::new(0),
-            looked_at: Cell::new(0),
-            clock: Cell::new(policy::now()),
+            looks: Looks::new(if is_temporary { 1 } else { INJECTOR_PERIOD }),
             index,
             shared_at: Arc::as_ptr(&shared),
             alone: seats == 1,
-            stack_size: shared.config.stack_size,
+            caches: Caches::new(shared.config.stack_size),
             shared,
             policy: OwnerCell::new(policy),
-            frames: OwnerCell::new(FrameCache::new()),
-            stacks: OwnerCell::new(StackCache::new()),
             timers: OwnerCell::new(Timers::new()),
-            registrar: driver.registrar(),
-            machine_io: Default::default(),
-            driver: OwnerCell::new(driver),
-            fired_at: Cell::new(0),
-            started: Cell::new(ptr::null()),
-            foreign: Cell::new(ptr::null()),
-            scopes: OwnerCell::new(ScopeCache::new()),
-            answers: OwnerCell::new(AnswerCache::new()),
-            next_id: Cell::new(0),
-            last_id: Cell::new(0),
-            rounds: Cell::new(0),
-            tally: Tally::new(),
-            wakers_to_call: Cell::new(0),
-            stackless: OwnerCell::new(std::collections::VecDeque::new()),
+            io: WorkerIo::new(driver),
+            residents: Residents::new(),
             search: super::search::SearchState::new(seats),
             rest: super::rest::Rest::new(),
             offers: Offers::new(),
             surplus,
             sitting,
             flight,
-            hands_on: Cell::new(true),
         }
     }
 
@@ -222,7 +164,7 @@ impl Worker {
     /// The worker's clock, as of its last look.
     #[inline(always)]
     pub(crate) fn cached_now(&self) -> u64 {
-        self.clock.get()
+        self.looks.clock.get()
     }
 
     /// Runs fibers until `over` says so (asked whenever there is nothing to do, and after every fiber that ends).
@@ -242,7 +184,7 @@ impl Worker {
         // Two loops, so that the one that neither checks nor records does not ask each time.
         self.settle_flight();
         while !if self.is_attentive() { self.turns::<true>(&over) } else { self.turns::<false>(&over) } {}
-        Home::leave(words);
+        SchedulerContext::leave(words);
         suspended.set(suspended.get() - below);
         self.leave_memory();
         current::set_worker(ptr::null());
@@ -256,7 +198,7 @@ impl Worker {
             match self.take_next::<ATTENTIVE>() {
                 Some(frame) => {
                     if ATTENTIVE {
-                        frame.waiter.word.check_is(State::Running);
+                        frame.waiter.word.check_is(WaiterState::Running);
                     }
                     let ended = self.dispatch::<ATTENTIVE>(frame);
                     if ATTENTIVE {
@@ -292,8 +234,8 @@ impl Worker {
     /// The next fiber to run, already RUNNING, from what this worker has.
     #[inline(always)]
     fn take_next<const ATTENTIVE: bool>(&self) -> Option<FrameRef> {
-        let turn = self.turn.get().wrapping_sub(1);
-        self.turn.set(turn);
+        let turn = self.looks.turn.get().wrapping_sub(1);
+        self.looks.turn.set(turn);
         if turn == 0
             && let Some(taken) = self.fair_point(ATTENTIVE)
         {
@@ -305,16 +247,16 @@ impl Worker {
         if self.is_poll_due() {
             self.poll();
         }
-        if let Some(frame) = self.next.get() {
-            self.next.set(None);
-            let chain = self.chain.get() - 1;
-            self.chain.set(chain);
+        if let Some(frame) = self.queues.next.get() {
+            self.queues.next.set(None);
+            let chain = self.queues.chain.get() - 1;
+            self.queues.chain.set(chain);
             if chain != 0 {
                 if let Some(frame) = self.set_running(frame) {
                     return Some(frame);
                 }
             } else {
-                self.chain.set(self.policy.with(|policy| policy.chain_length()));
+                self.queues.chain.set(self.policy.with(|policy| policy.chain_length()));
                 self.push_ready(frame);
             }
         }
@@ -339,18 +281,18 @@ impl Worker {
             self.look_around();
             return Some(None);
         }
-        self.turn.set(if self.is_temporary() { 1 } else { INJECTOR_PERIOD });
+        self.looks.turn.set(if self.is_temporary() { 1 } else { INJECTOR_PERIOD });
         self.follow_wish(self.is_leaving());
-        let rounds = self.rounds.get().wrapping_add(1);
-        self.rounds.set(rounds);
+        let rounds = self.looks.rounds.get().wrapping_add(1);
+        self.looks.rounds.set(rounds);
         // Relaxed: a hint; the sleeper's re-check is the one that must not miss it.
         if self.remote().mail.has_commands.load(Ordering::Relaxed) {
             self.read_mail();
         }
         self.shared.sysmon.start_if_late(&self.shared);
         trim::see_to_it();
-        if rounds.is_multiple_of(CLOCK_ROUNDS) && !self.armed.get() {
-            self.clock.set(policy::now());
+        if rounds.is_multiple_of(CLOCK_ROUNDS) && !self.looks.armed.get() {
+            self.looks.clock.set(policy::now());
         }
         if self.remote().wheel.next_deadline().is_some() {
             // Another thread may have set it.
@@ -365,14 +307,14 @@ impl Worker {
 
     /// The next turn begins with the fair point.
     pub(super) fn look_around(&self) {
-        self.turn.set(1);
+        self.looks.turn.set(1);
     }
 
     #[inline(always)]
     fn take_ready(&self) -> Option<FrameRef> {
         loop {
             // SAFETY: frames live for ever.
-            let frame: FrameRef = unsafe { self.ready.pop_front()?.as_ref() };
+            let frame: FrameRef = unsafe { self.queues.ready.pop_front()?.as_ref() };
             self.prefetch_next();
             if let Some(frame) = self.set_running(frame) {
                 return Some(frame);
@@ -384,7 +326,7 @@ impl Worker {
     /// otherwise begin with waiting for memory.
     #[inline(always)]
     fn prefetch_next(&self) {
-        if let Some(next) = self.ready.front() {
+        if let Some(next) = self.queues.ready.front() {
             // SAFETY: frames live for ever; the context of a queued fiber does not change, and a prefetch of any address does no harm.
             unsafe {
                 let next = next.as_ref();
@@ -424,19 +366,19 @@ impl Worker {
     /// Is the scheduler wanted before anything else runs: by `next`, or by what comes from outside?
     #[inline(always)]
     pub(super) fn is_called(&self) -> bool {
-        self.next.get().is_some() || !self.remote().mail.inbox.is_empty() || self.is_poll_due()
+        self.queues.next.get().is_some() || !self.remote().mail.inbox.is_empty() || self.is_poll_due()
     }
 
     /// Has a bounded time passed since the last look at timers and driver, if there is anything to look at?
     #[inline(always)]
     fn is_poll_due(&self) -> bool {
-        self.armed.get() && policy::cycles().wrapping_sub(self.polled_at.get()) > POLL_CYCLES
+        self.looks.armed.get() && policy::cycles().wrapping_sub(self.looks.polled_at.get()) > POLL_CYCLES
     }
 
     #[cold]
     #[inline(never)]
     pub(super) fn wake_for_surplus(&self) {
-        if self.shared.wake_one() {
+        if self.shared.wake_any_worker() {
             self.stats().surplus_wakes.add(1);
         }
     }
@@ -489,7 +431,7 @@ impl Worker {
     }
 
     /// A cancel flag came up while this fiber parked: may that end its wait? Decided on the floor of shields and scopes.
-    fn may_end(&self, frame: FrameRef, kind: WaitKind) -> bool {
+    pub(super) fn may_end(&self, frame: FrameRef, kind: WaitKind) -> bool {
         self.rules().may_end_parked(Here::on(self, frame), kind)
     }
 
@@ -497,9 +439,16 @@ impl Worker {
     #[cold]
     #[inline(never)]
     fn come_back(&self, frame: FrameRef, said: usize) -> bool {
-        if said == signal::PENDING {
-            self.park_task(frame);
-            return false;
+        match said {
+            signal::PENDING => {
+                self.park_task(frame);
+                return false;
+            }
+            signal::YIELD_MOVING | signal::PARK_MOVING => {
+                self.let_move(frame, said == signal::PARK_MOVING);
+                return false;
+            }
+            _ => {}
         }
         self.end_otherwise(frame, said - signal::ENDED);
         true
@@ -547,25 +496,29 @@ impl Worker {
 
     #[inline(always)]
     pub(super) fn push_ready(&self, frame: FrameRef) {
-        debug_assert_eq!(frame.waiter.word.snapshot().state(), State::Runnable, "only RUNNABLE fibers are queued");
+        debug_assert_eq!(
+            frame.waiter.word.snapshot().state(),
+            WaiterState::Runnable,
+            "only RUNNABLE fibers are queued"
+        );
         debug_assert!(!is_linked(frame), "a fiber is in one queue at a time");
         // SAFETY: RUNNABLE and in this worker's hands alone, so its link is free.
-        unsafe { self.ready.push_back(NonNull::from(frame)) };
+        unsafe { self.queues.ready.push_back(NonNull::from(frame)) };
     }
 
     /// A parked fiber of this worker was made RUNNABLE by code that runs on it.
     #[inline(always)]
-    pub(crate) fn wake_here(&self, frame: FrameRef, place: Place) {
+    pub(crate) fn wake_here(&self, frame: FrameRef, place: QueueEnd) {
         let stats = self.stats();
         stats.wakes_local.add(1);
         stats.parked.sub(1);
         match place {
-            Place::Next => {
-                if let Some(displaced) = self.next.replace(Some(frame)) {
+            QueueEnd::Next => {
+                if let Some(displaced) = self.queues.next.replace(Some(frame)) {
                     self.push_ready(displaced);
                 }
             }
-            Place::Tail => self.push_ready(frame),
+            QueueEnd::Tail => self.push_ready(frame),
         }
     }
 
@@ -575,34 +528,34 @@ impl Worker {
     pub(crate) fn run_next_if_newest(&self, frame: FrameRef) -> bool {
         // SAFETY: this thread is the owner of its worker's deque; the joiner's handle keeps the frame.
         let taken = unsafe { newest::take_newest(&self.remote().fresh, &frame.waiter.word, frame.address()) };
-        if taken && let Some(displaced) = self.next.replace(Some(frame)) {
+        if taken && let Some(displaced) = self.queues.next.replace(Some(frame)) {
             self.push_ready(displaced);
         }
         taken
     }
 
     pub(super) fn has_local_work(&self) -> bool {
-        self.next.get().is_some() || !self.ready.is_empty() || !self.remote().fresh.is_empty()
+        self.queues.next.get().is_some() || !self.queues.ready.is_empty() || !self.remote().fresh.is_empty()
     }
 
     pub(super) fn is_ready_empty(&self) -> bool {
-        self.next.get().is_none() && self.ready.is_empty()
+        self.queues.next.get().is_none() && self.queues.ready.is_empty()
     }
 
     /// A frame for a new fiber.
     #[inline(always)]
     pub(crate) fn take_frame(&self) -> FrameRef {
-        self.frames.with(FrameCache::take)
+        self.caches.frames.with(FrameCache::take)
     }
 
     /// A fresh fiber id.
     #[inline(always)]
     pub(crate) fn take_id(&self) -> u64 {
-        let id = self.next_id.get();
-        if id == self.last_id.get() {
+        let id = self.caches.next_id.get();
+        if id == self.caches.last_id.get() {
             return self.take_id_of_new_block();
         }
-        self.next_id.set(id + 1);
+        self.caches.next_id.set(id + 1);
         id
     }
 
@@ -610,26 +563,28 @@ impl Worker {
     #[inline(never)]
     fn take_id_of_new_block(&self) -> u64 {
         let id = take_ids(ID_BLOCK);
-        self.next_id.set(id + 1);
-        self.last_id.set(id + ID_BLOCK);
+        self.caches.next_id.set(id + 1);
+        self.caches.last_id.set(id + ID_BLOCK);
         id
     }
 
     /// Does this worker have fibers that must not change threads: started ones, or local ones that have not started (whatever waits in an
     /// owner-only queue counts as such)?
     pub(crate) fn has_bound(&self) -> bool {
-        self.stats().started.get() != 0 || !self.is_ready_empty() || !self.stackless.with(|waiting| waiting.is_empty())
+        self.stats().started.get() != 0
+            || !self.is_ready_empty()
+            || !self.queues.stackless.with(|waiting| waiting.is_empty())
     }
 
     // ---- leaving a fiber: the only places in fibra that switch away
 
-    /// Suspends the running fiber; returns when it is resumed.
+    /// Suspends the running fiber; returns when it is resumed, with the address of the worker that did so.
     ///
     /// # Safety
     /// Called on a fiber of this worker, which is the current one and not inside a call on the scheduler's stack. For PARK the word must be
     /// PARKING (or claimed), for YIELD RUNNING.
     #[inline(always)]
-    pub(crate) unsafe fn suspend(&self, frame: FrameRef, signal: usize) {
+    pub(crate) unsafe fn suspend(&self, frame: FrameRef, signal: usize) -> usize {
         // SAFETY: the fiber is the current one, so its context slot is free and `home` holds its worker's suspended loop.
         let word =
             frame.context.with_mut(|fiber| self.home.with_mut(|home| unsafe { context::suspend(fiber, home, signal) }));
@@ -637,6 +592,7 @@ impl Worker {
             // The worker that resumed the fiber passed its own address in the word.
             current::set_worker(ptr::with_exposed_provenance(word));
         }
+        word
     }
 
     /// Runs `f(data)` on the scheduler's stack while the current fiber waits for it: for what needs more stack than a fiber has.
@@ -667,13 +623,17 @@ pub(super) unsafe extern "C-unwind" fn fiber_main(word: usize) -> ! {
         // SAFETY: the root outlives its fibers.
         let root = unsafe { RootRef::from_ptr(frame.root.get()) };
         // A fiber that was cancelled before it started never starts: its closure is dropped, here and not on the scheduler's stack.
-        let is_plain = !root.is_cancelled() && !frame.has(flag::CANCEL | flag::DAEMON | flag::HOOKED);
+        let is_plain =
+            !root.is_cancelled() && !frame.has(flag::CANCEL | flag::DAEMON | flag::HOOKED | flag::WANTS_LOCALS);
         let result = if is_plain {
             // SAFETY: RUNNING for the first time (or a task between polls): the closure is in the storage.
             unsafe { (thunk.run)(frame) }
         } else {
             // SAFETY: as above.
-            unsafe { worker.run_closely(frame, root, thunk) }
+            let (result, ended_on) = unsafe { worker.run_closely(frame, root, thunk) };
+            // SAFETY: the worker that it has ended on, whose loop waits for this stack to be left.
+            worker = unsafe { &*ended_on };
+            result
         };
         // It may have ended on another worker than it began on.
         #[cfg(feature = "unstable-migration")]

@@ -17,20 +17,20 @@ use crate::cancel::{self, is_cancellation};
 use crate::fiber::frame::{FlagSet, flag};
 use crate::prim::atomic::Ordering;
 use crate::prim::policy;
+use crate::sched::complete::complete_wait;
 use crate::sched::current;
-use crate::sched::enqueue::Place;
+use crate::sched::enqueue::QueueEnd;
 use crate::sched::here::Here;
 use crate::sched::members::scope::{Closed, NEVER, Opening, PanicSlot, Reach, ScopeRecord, ScopeRef, Unstarted};
-use crate::sched::shared::{OutsideScope, RootRef, Shared};
+use crate::sched::shared::{OutsideScope, RootRef, RuntimeShared};
 use crate::sched::timers::heap::Timer;
 use crate::sched::timers::timing::{ScopeDue, ScopeTimer, WheelDue};
-use crate::sched::wake;
 use crate::task::run::drop_quietly;
 use crate::task::spawn::{no_runtime, root_of};
 use crate::wait::park::{Wait, wait};
 use crate::wait::reason::WaitReason;
 use crate::waiter::cancel_reason::CancelReason;
-use crate::waiter::word::{ARM_FIRST, State};
+use crate::waiter::word::{ARM_FIRST, WaiterState};
 
 /// The options of a scope.
 #[derive(Debug, Clone, Default)]
@@ -63,7 +63,7 @@ pub(crate) struct Finished<T> {
 
 /// A thread's hold on a runtime, for the time of a scope: it counts in the runtime's root like a fiber.
 struct Outsider {
-    shared: Arc<Shared>,
+    shared: Arc<RuntimeShared>,
     counted: bool,
 }
 
@@ -73,7 +73,7 @@ impl Outsider {
         if self.counted
             && let Some((waiter, ticket)) = self.shared.root.add(-1)
         {
-            let waker = wake::complete(waiter, ticket, ARM_FIRST, Place::Tail);
+            let waker = complete_wait(waiter, ticket, ARM_FIRST, QueueEnd::Tail);
             debug_assert!(waker.is_none(), "a runtime's owner is a fiber or a thread");
         }
         if !self.counted {
@@ -95,7 +95,7 @@ pub(crate) fn run<T>(
         panic!("fibra: {what} where nothing can wait: on a worker's own stack, or in a thread that is torn down")
     };
     // Kept for a plain thread: a fiber keeps its runtime by itself.
-    let runtime: Arc<Shared>;
+    let runtime: Arc<RuntimeShared>;
     let (outsider, open) = match here.fiber {
         Some((worker, frame)) => {
             assert!(
@@ -106,7 +106,7 @@ pub(crate) fn run<T>(
         }
         None => {
             assert!(
-                here.waiter.get().word.snapshot().is(State::Running),
+                here.waiter.get().word.snapshot().is(WaiterState::Running),
                 "fibra: {what} in a waker that is called while its thread is about to wait: it would be taken for \
                  that wait"
             );
@@ -195,7 +195,7 @@ struct Open<'a, 'b> {
     was_inside: Option<u32>,
     deliveries: u32,
     lower: FlagSet,
-    shared: &'b Shared,
+    shared: &'b RuntimeShared,
     /// Its deadline, and the seat whose worker keeps it.
     timer: Option<(usize, Timer)>,
 }
@@ -204,7 +204,7 @@ impl<'a, 'b> Open<'a, 'b> {
     /// `counted`: the runtime lives, and a worker of it keeps the deadline.
     fn new(
         here: Here<'a>,
-        shared: &'b Shared,
+        shared: &'b RuntimeShared,
         run: RootRef,
         options: &'b Options,
         counted: bool,

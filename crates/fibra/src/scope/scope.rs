@@ -24,7 +24,7 @@ use crate::prim::sync::Mutex;
 use crate::sched::current;
 use crate::sched::here::Here;
 use crate::sched::members::scope::{Reach, ScopeRef, Unstarted};
-use crate::sched::shared::Shared;
+use crate::sched::shared::RuntimeShared;
 use crate::sched::timers::timing::ScopeTimer;
 use crate::task::futures::spawn_future_in;
 use crate::task::join::JoinHandle;
@@ -427,21 +427,22 @@ impl<'scope> Scope<'scope, '_> {
         &'scope self,
         f: F,
         site: &'static Location<'static>,
+        flags: FlagSet,
         extras: Extras,
         spread_to: Option<usize>,
     ) -> Result<JoinHandle<T>, RefusedBecause> {
         if const { Frame::fits::<F>() } {
             // SAFETY: the caller's promise; the scope is open.
-            unsafe { try_spawn_child(self.record, f, site, extras, spread_to) }
+            unsafe { try_spawn_child(self.record, f, site, flags, extras, spread_to) }
         } else {
             let f = InArena::new(&self.arena, f);
             // SAFETY: as above.
-            unsafe { try_spawn_child(self.record, move || f.into_inner()(), site, extras, spread_to) }
+            unsafe { try_spawn_child(self.record, move || f.into_inner()(), site, flags, extras, spread_to) }
         }
     }
 
     /// The runtime that its children run on.
-    pub(crate) fn runtime(&self) -> &Shared {
+    pub(crate) fn runtime(&self) -> &RuntimeShared {
         // SAFETY: the scope is open, since the caller has a `&self`.
         unsafe { self.record.shared() }
     }

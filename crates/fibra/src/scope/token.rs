@@ -28,7 +28,7 @@ use crate::wait::park::{self, Wait, Waitable};
 use crate::wait::reason::WaitReason;
 use crate::wait::task::TaskWait;
 use crate::wait::waitable::{Published, linked_or};
-use crate::wait::wake::{self, Place};
+use crate::wait::wake::{self, QueueEnd};
 use crate::waiter::cancel_reason::CancelReason;
 use crate::waiter::node::{Node, Outcome, WaitList};
 use crate::waiter::record::Claimed;
@@ -57,10 +57,10 @@ use crate::waiter::record::Claimed;
 pub struct CancelToken(Arc<Token>);
 
 pub(crate) struct Token {
-    state: SpinLock<State>,
+    state: SpinLock<TokenState>,
 }
 
-struct State {
+struct TokenState {
     reason: Option<CancelReason>,
     waiters: WaitList,
     /// Set once, when the child is made.
@@ -129,7 +129,7 @@ impl CancelToken {
         let mut scopes = Vec::new();
         let wakers = self.cancel_for(&reason, None, &mut scopes);
         cancel_all(&scopes, &reason);
-        wake::call_where_fit(wakers);
+        wake::call_wakers_where_fit(wakers);
     }
 
     /// Cancels it and its children. The scopes that are to be cancelled with them, except the scope from which the cancellation comes, are
@@ -245,7 +245,7 @@ struct ScopesToken {
 impl Listener for ScopesToken {
     fn cancelled(&self, reason: &CancelReason, more: &mut Vec<InLife>) {
         if let Some(token) = self.token.upgrade() {
-            wake::call_where_fit(CancelToken(token).cancel_for(reason, Some(self.by), more));
+            wake::call_wakers_where_fit(CancelToken(token).cancel_for(reason, Some(self.by), more));
         }
     }
 }
@@ -255,7 +255,7 @@ type Tied = (BTreeMap<usize, InLife>, BTreeMap<usize, Weak<Token>>, Vec<Waker>);
 impl Token {
     fn new() -> Arc<Self> {
         let (waiters, children, scopes) = (WaitList::new(), BTreeMap::new(), BTreeMap::new());
-        Arc::new(Self { state: SpinLock::new(State { reason: None, waiters, parent: None, children, scopes }) })
+        Arc::new(Self { state: SpinLock::new(TokenState { reason: None, waiters, parent: None, children, scopes }) })
     }
 
     fn is_cancelled(&self) -> bool {
@@ -274,7 +274,7 @@ impl Token {
             // SAFETY: under the lock of the list.
             while let Some((waiter, ticket, arm)) = unsafe { state.waiters.pop_front() } {
                 if let Some(claimed) = Claimed::of(waiter, ticket, arm) {
-                    wakers.extend(wake::go(claimed, Place::Tail));
+                    wakers.extend(wake::make_runnable(claimed, QueueEnd::Tail));
                 }
             }
             Some((std::mem::take(&mut state.scopes), std::mem::take(&mut state.children), wakers))

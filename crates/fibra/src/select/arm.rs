@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use super::case::Case;
 use crate::channel::chan::Chan;
-use crate::channel::op::Op;
+use crate::channel::op::ChanOpKind;
 use crate::channel::reason::Side;
 use crate::channel::{CloseReason, Receiver, RecvError, SendError, Sender};
 use crate::waiter::node::Outcome;
@@ -87,12 +87,14 @@ impl<T> sealed::Sealed for RecvArm<'_, T> {
     fn case(&mut self) -> Case<'_> {
         drop_received(self);
         // SAFETY: the slot is room for a `T`, borrowed for as long as the case lives; if DONE, `finish` or the destructor reads it.
-        unsafe { Case::channel(self.chan, self.chan.hint_word(), Op::Recv, self.slot.as_mut_ptr().cast(), &self.told) }
+        unsafe {
+            Case::channel(self.chan, self.chan.hint_word(), ChanOpKind::Recv, self.slot.as_mut_ptr().cast(), &self.told)
+        }
     }
 
     #[inline(always)]
     fn may_be_ready(&mut self) -> bool {
-        Op::Recv.may_be_ready(self.chan.hint_word())
+        ChanOpKind::Recv.may_be_ready(self.chan.hint_word())
     }
 
     #[inline]
@@ -160,12 +162,14 @@ impl<T> sealed::Sealed for SendArm<'_, T> {
             lost();
         }
         // SAFETY: the slot holds a `T`, borrowed for as long as the case lives; if DONE, it is not touched again.
-        unsafe { Case::channel(self.chan, self.chan.hint_word(), Op::Send, (&raw mut *self.value).cast(), &self.told) }
+        unsafe {
+            Case::channel(self.chan, self.chan.hint_word(), ChanOpKind::Send, (&raw mut *self.value).cast(), &self.told)
+        }
     }
 
     #[inline(always)]
     fn may_be_ready(&mut self) -> bool {
-        Op::Send.may_be_ready(self.chan.hint_word())
+        ChanOpKind::Send.may_be_ready(self.chan.hint_word())
     }
 
     #[inline]
@@ -230,12 +234,14 @@ impl<T> sealed::Sealed for SendFromArm<'_, T> {
             lost();
         }
         // SAFETY: the contract of `new`.
-        unsafe { Case::channel(self.chan, self.chan.hint_word(), Op::Send, self.place.cast_mut().cast(), &self.told) }
+        unsafe {
+            Case::channel(self.chan, self.chan.hint_word(), ChanOpKind::Send, self.place.cast_mut().cast(), &self.told)
+        }
     }
 
     #[inline(always)]
     fn may_be_ready(&mut self) -> bool {
-        Op::Send.may_be_ready(self.chan.hint_word())
+        ChanOpKind::Send.may_be_ready(self.chan.hint_word())
     }
 
     #[inline]
@@ -283,13 +289,19 @@ impl<T> sealed::Sealed for ClosedArm<'_, T> {
     fn case(&mut self) -> Case<'_> {
         // SAFETY: this operation has no slot.
         unsafe {
-            Case::channel(self.chan, self.chan.hint_word(), Op::Gone(self.side), std::ptr::null_mut(), &self.told)
+            Case::channel(
+                self.chan,
+                self.chan.hint_word(),
+                ChanOpKind::Gone(self.side),
+                std::ptr::null_mut(),
+                &self.told,
+            )
         }
     }
 
     #[inline(always)]
     fn may_be_ready(&mut self) -> bool {
-        Op::Gone(self.side).may_be_ready(self.chan.hint_word())
+        ChanOpKind::Gone(self.side).may_be_ready(self.chan.hint_word())
     }
 }
 

@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::time::Duration;
 
 use crate::channel::any::AnyChan;
-use crate::channel::op::Op;
+use crate::channel::op::ChanOpKind;
 use crate::channel::waits::ChanOp;
 use crate::prim::atomic::AtomicU8;
 use crate::wait::park::{self, Waitable};
@@ -14,19 +14,19 @@ use crate::waiter::node::{Node, Outcome};
 
 /// See the header. Built by the arms of this crate only.
 pub struct Case<'a> {
-    pub(super) kind: Kind<'a>,
+    pub(super) kind: CaseKind<'a>,
     /// Made when the select begins to wait.
     node: Option<Node>,
     /// The outcome; `Pending` until the select is over, and for ever if the case lost.
     told: Option<&'a Cell<Outcome>>,
 }
 
-pub(super) enum Kind<'a> {
+pub(super) enum CaseKind<'a> {
     /// Its guard is false.
     Off,
     /// It may meet another waiter half way, and is locked together with the other cases of its kind.
     Channel {
-        operation: ChanOp<'a, dyn AnyChan + 'a, Op>,
+        operation: ChanOp<'a, dyn AnyChan + 'a, ChanOpKind>,
         /// The hints of the channel, for a look without a call.
         hints: &'a AtomicU8,
     },
@@ -40,7 +40,7 @@ pub(super) enum Kind<'a> {
 }
 
 impl<'a> Case<'a> {
-    fn new(kind: Kind<'a>, told: Option<&'a Cell<Outcome>>) -> Self {
+    fn new(kind: CaseKind<'a>, told: Option<&'a Cell<Outcome>>) -> Self {
         Self { kind, node: None, told }
     }
 
@@ -55,7 +55,7 @@ impl<'a> Case<'a> {
     }
 
     pub(super) fn off() -> Self {
-        Self::new(Kind::Off, None)
+        Self::new(CaseKind::Off, None)
     }
 
     /// `hints` are the channel's: given by the caller, which knows its type, so that making a case takes no call.
@@ -66,37 +66,37 @@ impl<'a> Case<'a> {
     pub(super) unsafe fn channel(
         chan: &'a dyn AnyChan,
         hints: &'a AtomicU8,
-        op: Op,
+        op: ChanOpKind,
         slot: *mut (),
         told: &'a Cell<Outcome>,
     ) -> Self {
         // SAFETY: passed on.
         let operation = unsafe { ChanOp::new(chan, op, slot) };
-        Self::new(Kind::Channel { operation, hints }, Some(told))
+        Self::new(CaseKind::Channel { operation, hints }, Some(told))
     }
 
     pub(crate) fn object(object: &'a dyn Waitable, told: &'a Cell<Outcome>) -> Self {
-        Self::new(Kind::Object(object), Some(told))
+        Self::new(CaseKind::Object(object), Some(told))
     }
 
     pub(super) fn cancelled(told: &'a Cell<Outcome>) -> Self {
-        Self::new(Kind::Cancelled, Some(told))
+        Self::new(CaseKind::Cancelled, Some(told))
     }
 
     pub(super) fn after(duration: Duration, told: &'a Cell<Outcome>) -> Self {
-        Self::new(Kind::After(duration), Some(told))
+        Self::new(CaseKind::After(duration), Some(told))
     }
 
     /// Is a try worth a lock?
     #[inline(always)]
     pub(super) fn may_be_ready(&self, now: Option<u64>) -> bool {
         match &self.kind {
-            Kind::Channel { operation, hints } => operation.op().may_be_ready(hints),
-            Kind::Object(_) => true,
-            Kind::Cancelled => park::is_cancelled(),
-            Kind::After(duration) => duration.is_zero(),
-            Kind::At(due) => now.is_some_and(|now| *due <= now),
-            Kind::Off => false,
+            CaseKind::Channel { operation, hints } => operation.op().may_be_ready(hints),
+            CaseKind::Object(_) => true,
+            CaseKind::Cancelled => park::is_cancelled(),
+            CaseKind::After(duration) => duration.is_zero(),
+            CaseKind::At(due) => now.is_some_and(|now| *due <= now),
+            CaseKind::Off => false,
         }
     }
 
@@ -104,9 +104,9 @@ impl<'a> Case<'a> {
     #[inline]
     fn waitable(&self) -> Option<&dyn Waitable> {
         match &self.kind {
-            Kind::Channel { operation, .. } => Some(operation),
-            Kind::Object(object) => Some(*object),
-            Kind::Off | Kind::Cancelled | Kind::After(_) | Kind::At(_) => None,
+            CaseKind::Channel { operation, .. } => Some(operation),
+            CaseKind::Object(object) => Some(*object),
+            CaseKind::Off | CaseKind::Cancelled | CaseKind::After(_) | CaseKind::At(_) => None,
         }
     }
 
@@ -128,7 +128,7 @@ impl<'a> Case<'a> {
     /// The last try of a select that does not wait; see [`AnyChan::try_last`].
     pub(super) fn try_last(&self) -> Outcome {
         match &self.kind {
-            Kind::Channel { operation, .. } => operation.try_last(),
+            CaseKind::Channel { operation, .. } => operation.try_last(),
             _ => self.try_now(None),
         }
     }
@@ -162,7 +162,7 @@ impl<'a> Case<'a> {
         if let Some(waitable) = self.waitable() {
             let mut owed = Vec::new();
             waitable.unpublish(self.node(), &mut owed);
-            wake::call_all(owed);
+            wake::call_wakers(owed);
         }
     }
 }
@@ -170,11 +170,11 @@ impl<'a> Case<'a> {
 impl std::fmt::Debug for Case<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self.kind {
-            Kind::Off => "Off",
-            Kind::Channel { .. } => "Channel",
-            Kind::Object(_) => "Object",
-            Kind::Cancelled => "Cancelled",
-            Kind::After(_) | Kind::At(_) => "Time",
+            CaseKind::Off => "Off",
+            CaseKind::Channel { .. } => "Channel",
+            CaseKind::Object(_) => "Object",
+            CaseKind::Cancelled => "Cancelled",
+            CaseKind::After(_) | CaseKind::At(_) => "Time",
         })
     }
 }

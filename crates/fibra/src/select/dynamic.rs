@@ -19,7 +19,7 @@ use super::case::Case;
 use super::engine::{self, Candidates, LastCandidates, Patience};
 use crate::cancel::is_unwinding;
 use crate::channel::any::AnyChan;
-use crate::channel::op::Op;
+use crate::channel::op::ChanOpKind;
 use crate::channel::{
     ReadyTimeoutError, Receiver, RecvError, SelectTimeoutError, SendError, Sender, TryReadyError, TrySelectError,
 };
@@ -50,9 +50,9 @@ const INLINE: usize = 64;
 /// assert_eq!((index, operation.recv(&channels[index].1)), (42, Ok("here")));
 /// ```
 pub struct Select<'a> {
-    few: [Option<Entry<'a>>; FEW],
+    few: [Option<SelectOperation<'a>>; FEW],
     /// Instead of `few`, if there are more.
-    many: Vec<Option<Entry<'a>>>,
+    many: Vec<Option<SelectOperation<'a>>>,
     count: usize,
     biased: bool,
     /// Large enough for the value of every receive.
@@ -68,16 +68,16 @@ unsafe impl Sync for Select<'_> {}
 
 /// One operation.
 #[derive(Clone, Copy)]
-struct Entry<'a> {
+struct SelectOperation<'a> {
     port: &'a dyn AnyChan,
-    op: Op,
+    op: ChanOpKind,
     /// The hints of the port, for a look without a call.
     hints: &'a AtomicU8,
 }
 
 /// The set, for the first pass: no cases are made unless it has to wait.
 struct Trial<'t, 'a> {
-    entries: &'t [Option<Entry<'a>>],
+    entries: &'t [Option<SelectOperation<'a>>],
     asks: bool,
     slot: *mut (),
     told: &'t Cell<Outcome>,
@@ -139,15 +139,21 @@ impl<'a> Select<'a> {
 
     /// Adds a send and returns its index.
     pub fn send<T>(&mut self, sender: &'a Sender<T>) -> usize {
-        self.add(Entry { port: sender.chan(), op: Op::Reserve, hints: sender.chan().hint_word() }, Layout::new::<()>())
+        self.add(
+            SelectOperation { port: sender.chan(), op: ChanOpKind::Reserve, hints: sender.chan().hint_word() },
+            Layout::new::<()>(),
+        )
     }
 
     /// Adds a receive and returns its index.
     pub fn recv<T>(&mut self, receiver: &'a Receiver<T>) -> usize {
-        self.add(Entry { port: receiver.chan(), op: Op::Recv, hints: receiver.chan().hint_word() }, Layout::new::<T>())
+        self.add(
+            SelectOperation { port: receiver.chan(), op: ChanOpKind::Recv, hints: receiver.chan().hint_word() },
+            Layout::new::<T>(),
+        )
     }
 
-    fn add(&mut self, entry: Entry<'a>, value: Layout) -> usize {
+    fn add(&mut self, entry: SelectOperation<'a>, value: Layout) -> usize {
         let (size, align) = (self.layout.size().max(value.size()), self.layout.align().max(value.align()));
         self.layout = Layout::from_size_align(size, align).expect("the larger of two layouts").pad_to_align();
         let index = self.count;
@@ -163,7 +169,7 @@ impl<'a> Select<'a> {
         index
     }
 
-    fn entries(&self) -> &[Option<Entry<'a>>] {
+    fn entries(&self) -> &[Option<SelectOperation<'a>>] {
         if self.count <= FEW { &self.few[..self.count] } else { &self.many }
     }
 
@@ -281,11 +287,11 @@ impl<'a> Select<'a> {
         let index = self.complete_one(trial, patience, site)?;
         let entry = self.entries()[index].expect("it was completed");
         let stage = match (entry.op, told.get()) {
-            (Op::Recv, Outcome::Done) => Stage::Received,
-            (Op::Reserve, Outcome::Done) => Stage::Reserved,
+            (ChanOpKind::Recv, Outcome::Done) => Stage::Received,
+            (ChanOpKind::Reserve, Outcome::Done) => Stage::Reserved,
             _ => Stage::Closed,
         };
-        Some(SelectedOperation { port: entry.port, is_recv: entry.op == Op::Recv, index, stage, room })
+        Some(SelectedOperation { port: entry.port, is_recv: entry.op == ChanOpKind::Recv, index, stage, room })
     }
 
     #[inline]
@@ -329,11 +335,15 @@ impl<'a> Select<'a> {
     }
 
     /// Makes the cases, on the stack if they are few.
-    fn with_cases<'c, R>(&self, case: impl Fn(&Entry<'a>) -> Case<'c>, f: impl FnOnce(&mut [Case<'c>]) -> R) -> R
+    fn with_cases<'c, R>(
+        &self,
+        case: impl Fn(&SelectOperation<'a>) -> Case<'c>,
+        f: impl FnOnce(&mut [Case<'c>]) -> R,
+    ) -> R
     where
         'a: 'c,
     {
-        let make = |entry: &Option<Entry<'a>>| entry.as_ref().map_or_else(Case::off, &case);
+        let make = |entry: &Option<SelectOperation<'a>>| entry.as_ref().map_or_else(Case::off, &case);
         let entries = self.entries();
         if self.count <= FEW {
             let mut cases: [Case<'c>; FEW] = std::array::from_fn(|at| make(entries.get(at).unwrap_or(&None)));

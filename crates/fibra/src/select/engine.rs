@@ -8,7 +8,7 @@
 //! wait, and the others find it claimed. After waking, the nodes of the losers are taken out before the caller goes on (S0-57).
 //!
 //! Two selects that meet hold all their locks while they look and link, so one of them finds the other parked. Cases that are no
-//! channels ([`Kind::Object`]) are linked last, while the locks are held: if one of them turns out to be ready,
+//! channels ([`CaseKind::Object`]) are linked last, while the locks are held: if one of them turns out to be ready,
 //! everything is taken back and tried again, unless another one has completed the wait meanwhile.
 //!
 //! A single operation is a select with one case: its type is known, it has one lock and one node, and needs none of this (`wait::park`).
@@ -18,7 +18,7 @@ use std::panic::Location;
 use std::task::Waker;
 use std::time::Duration;
 
-use super::case::{Case, Kind};
+use super::case::{Case, CaseKind};
 use super::sheet::Sheet;
 use crate::channel::any::AnyChan;
 use crate::channel::spot::Spot;
@@ -30,12 +30,12 @@ use crate::wait::reason::WaitReason;
 use crate::wait::waitable::Published;
 use crate::wait::wake;
 use crate::waiter::node::{Node, Outcome, WaiterRef};
-use crate::waiter::word::{Arm, Ticket};
+use crate::waiter::word::{CompletedBy, Ticket};
 
 /// Channels up to this many are locked without allocating.
 const FEW: usize = 8;
 /// Cases from this one on share an arm number; the winner among them is found by its outcome.
-const ARM_MANY: Arm = 253;
+const ARM_MANY: CompletedBy = 253;
 
 /// The patience of a select: what it does if nothing is ready.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -66,7 +66,7 @@ impl<'a> Locks<'a> {
     fn of(cases: &[Case<'a>]) -> Self {
         let chans = || {
             cases.iter().filter_map(|case| match &case.kind {
-                Kind::Channel { operation, .. } => Some(operation.chan()),
+                CaseKind::Channel { operation, .. } => Some(operation.chan()),
                 _ => None,
             })
         };
@@ -109,8 +109,8 @@ struct Parking<'c, 'a> {
     won: Cell<Option<(usize, Outcome)>>,
 }
 
-fn arm_of(index: usize) -> Arm {
-    if index < ARM_MANY as usize { index as Arm } else { ARM_MANY }
+fn arm_of(index: usize) -> CompletedBy {
+    if index < ARM_MANY as usize { index as CompletedBy } else { ARM_MANY }
 }
 
 impl Waitable for Parking<'_, '_> {
@@ -126,10 +126,10 @@ impl Waitable for Parking<'_, '_> {
         };
         // SAFETY: all of them were locked above.
         self.locks.each(|chan| owed.append(&mut unsafe { chan.unlock_held() }));
-        let waker = peer.filter(|_| !seeded_bug("select_peer_left")).and_then(Peer::go);
+        let waker = peer.filter(|_| !seeded_bug("select_peer_left")).and_then(Peer::make_runnable);
         // On a plain thread this calls user code: only now that all locks are free.
         if !owed.is_empty() {
-            wake::call_soon(owed);
+            wake::call_wakers_soon(owed);
         }
         (published, waker)
     }
@@ -149,7 +149,7 @@ impl Parking<'_, '_> {
         let count = self.cases.len();
         for turn in 0..count {
             let index = (self.start + turn) % count;
-            if let Kind::Channel { operation, .. } = &self.cases[index].kind
+            if let CaseKind::Channel { operation, .. } = &self.cases[index].kind
                 // SAFETY: the lock is held.
                 && let (outcome, peer) = unsafe { operation.try_held(me) }
                 && outcome != Outcome::Pending
@@ -170,22 +170,22 @@ impl Parking<'_, '_> {
             case.node().set(waiter, ticket, arm_of(index));
             case.node().several.set(true);
             case.node().outcome.set(Outcome::Pending);
-            if let Kind::Channel { operation, .. } = &case.kind {
+            if let CaseKind::Channel { operation, .. } = &case.kind {
                 // SAFETY: the lock is held; the cases stay where they are until the select is over, which unlinks them.
                 unsafe { operation.link_held(case.node(), spot) };
             }
         }
         for (index, case) in self.cases.iter().enumerate() {
-            if let Kind::Object(object) = &case.kind
+            if let CaseKind::Object(object) = &case.kind
                 && object.publish(case.node()).0 != Outcome::Pending
             {
                 for linked in &self.cases[..index] {
-                    if let Kind::Object(object) = &linked.kind {
+                    if let CaseKind::Object(object) = &linked.kind {
                         object.unpublish(linked.node(), owed);
                     }
                 }
                 for linked in self.cases {
-                    if let Kind::Channel { operation, .. } = &linked.kind {
+                    if let CaseKind::Channel { operation, .. } = &linked.kind {
                         // SAFETY: the lock is held.
                         unsafe { operation.unlink_held(linked.node()) };
                     }
@@ -197,14 +197,15 @@ impl Parking<'_, '_> {
     }
 
     /// Which case an owner completed.
-    fn winner(&self, arm: Arm) -> usize {
+    fn winner(&self, arm: CompletedBy) -> usize {
         if arm < ARM_MANY {
             return arm as usize;
         }
         // Only the completion owner that claimed the wait has written an outcome; some objects write none.
         let many = || self.cases.iter().enumerate().skip(ARM_MANY as usize);
         let by_outcome = many().find(|(_, case)| case.node().outcome.get() != Outcome::Pending);
-        let is_done = |case: &Case<'_>| matches!(case.kind, Kind::Object(_)) && case.try_now(None) != Outcome::Pending;
+        let is_done =
+            |case: &Case<'_>| matches!(case.kind, CaseKind::Object(_)) && case.try_now(None) != Outcome::Pending;
         let by_trying = || many().find(|(_, case)| is_done(case));
         by_outcome.or_else(by_trying).expect("a claimed wait has a completed arm").0
     }
@@ -349,7 +350,7 @@ pub(crate) fn run(
         park::count_call();
     } else {
         // Asked only if there is a cancellation: with an arm for it, the select ends with that arm.
-        let is_cancelled_arm = |case: &Case<'_>| matches!(case.kind, Kind::Cancelled);
+        let is_cancelled_arm = |case: &Case<'_>| matches!(case.kind, CaseKind::Cancelled);
         park::entry_if(|| !cases.iter().any(is_cancelled_arm), || cases.iter().any(Case::is_settled));
     }
     if let Some(index) = try_ready(&mut Cases(cases, None), biased) {
@@ -382,26 +383,26 @@ pub(super) fn wait_for(
 ) -> Option<usize> {
     for case in cases.iter_mut() {
         case.make_node();
-        if let Kind::After(duration) = case.kind {
+        if let CaseKind::After(duration) = case.kind {
             let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
-            case.kind = Kind::At(policy::now().saturating_add(nanos));
+            case.kind = CaseKind::At(policy::now().saturating_add(nanos));
         }
     }
     let cases = &*cases;
     let locks = Locks::of(cases);
     // With such an arm, cancellation is a result like any other.
-    let watching = cases.iter().position(|case| matches!(case.kind, Kind::Cancelled));
+    let watching = cases.iter().position(|case| matches!(case.kind, CaseKind::Cancelled));
     let last = if let Patience::Until(last) = patience { Some(last) } else { None };
     loop {
         let due = cases.iter().filter_map(|case| match &case.kind {
-            Kind::At(due) => Some(*due),
-            Kind::Channel { operation, .. } => operation.chan().due(),
+            CaseKind::At(due) => Some(*due),
+            CaseKind::Channel { operation, .. } => operation.chan().due(),
             _ => None,
         });
         // The end of time never comes.
         let deadline = due.chain(last).min().filter(|due| *due != u64::MAX);
         assert!(
-            deadline.is_some() || last.is_some() || cases.iter().any(|case| !matches!(case.kind, Kind::Off)),
+            deadline.is_some() || last.is_some() || cases.iter().any(|case| !matches!(case.kind, CaseKind::Off)),
             "fibra: a select without anything to wait for: every guard is false, and there is no default"
         );
         let start = if biased { 0 } else { choose(cases.len()) };
@@ -443,6 +444,6 @@ pub(super) fn wait_for(
 
 /// For a caller that only wants to know whether an arm is ready, a call is an answer.
 fn is_only_asking(case: &Case<'_>) -> bool {
-    use crate::channel::op::Op;
-    matches!(&case.kind, Kind::Channel { operation, .. } if matches!(operation.op(), Op::ReadyRecv | Op::ReadySend))
+    use crate::channel::op::ChanOpKind::{ReadyRecv, ReadySend};
+    matches!(&case.kind, CaseKind::Channel { operation, .. } if matches!(operation.op(), ReadyRecv | ReadySend))
 }

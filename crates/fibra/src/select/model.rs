@@ -8,7 +8,7 @@ use super::arm::sealed::Sealed;
 use super::arm::{Arm, RecvArm, SendArm};
 use super::case::Case;
 use super::engine::{self, Patience};
-use crate::channel::op::Op;
+use crate::channel::op::ChanOpKind;
 use crate::channel::{Receiver, RecvError, Sender};
 use crate::waiter::node::Outcome;
 
@@ -44,7 +44,7 @@ impl<'a> Arms<'a> {
 pub(crate) fn ready(receiver: &Receiver<u32>) {
     let (chan, told) = (receiver.chan(), Cell::new(Outcome::Pending));
     // SAFETY: this operation has no slot.
-    let case = unsafe { Case::channel(chan, chan.hint_word(), Op::ReadyRecv, std::ptr::null_mut(), &told) };
+    let case = unsafe { Case::channel(chan, chan.hint_word(), ChanOpKind::ReadyRecv, std::ptr::null_mut(), &told) };
     engine::run(&mut [case], false, Patience::Endless, Location::caller()).expect("it is ready");
 }
 

@@ -6,8 +6,8 @@
 //!
 //! Above: `inspect`. Below: `case.rs`.
 
-use super::case::{Case, Kind};
-use crate::channel::op::Op;
+use super::case::{Case, CaseKind};
+use crate::channel::op::ChanOpKind;
 
 /// The most arms that are written down.
 const ARMS: usize = 8;
@@ -30,14 +30,17 @@ impl Sheet {
         let mut words = [0; ARMS + 2];
         for case in cases {
             match &case.kind {
-                Kind::Channel { operation, .. } if words[0] < ARMS => {
-                    let sends = matches!(operation.op(), Op::Send | Op::Reserve | Op::ReserveInvited | Op::ReadySend);
+                CaseKind::Channel { operation, .. } if words[0] < ARMS => {
+                    let sends = matches!(
+                        operation.op(),
+                        ChanOpKind::Send | ChanOpKind::Reserve | ChanOpKind::ReserveInvited | ChanOpKind::ReadySend
+                    );
                     words[2 + words[0]] = (operation.chan().order() as usize) << 1 | usize::from(sends);
                     words[0] += 1;
                 }
                 // Time ends the wait, and cancellation may end any.
-                Kind::Off | Kind::Cancelled | Kind::After(_) | Kind::At(_) => {}
-                Kind::Channel { .. } | Kind::Object(_) => words[1] = 1,
+                CaseKind::Off | CaseKind::Cancelled | CaseKind::After(_) | CaseKind::At(_) => {}
+                CaseKind::Channel { .. } | CaseKind::Object(_) => words[1] = 1,
             }
         }
         Self(words)

@@ -221,18 +221,18 @@ pub(super) fn pass_up<T>(input: Receiver<T>, why: Option<CloseReason>) {
 }
 
 /// The end of what a stage sends to.
-pub(super) struct Watch<'a, T> {
+pub(super) struct OutputEnd<'a, T> {
     output: &'a Sender<T>,
     arm: ClosedArm<'a, T>,
 }
 
-impl<'a, T> Watch<'a, T> {
+impl<'a, T> OutputEnd<'a, T> {
     pub(super) fn new(output: &'a Sender<T>) -> Self {
         Self { output, arm: output.closing() }
     }
 }
 
-impl<T> Death for Watch<'_, T> {
+impl<T> Death for OutputEnd<'_, T> {
     fn arm(&mut self) -> &mut dyn Sealed {
         &mut self.arm
     }
@@ -264,7 +264,7 @@ impl Death for Here {
 /// Runs a chain into a channel, and tells that why it ended.
 pub(super) fn run_into<T>(chain: Box<impl Chain<T> + ?Sized>, output: Sender<T>) {
     let mut push = |item| if output.send(item).is_ok() { Flow::Continue(()) } else { Flow::Break(()) };
-    if let Ended::Over(Some(why)) | Ended::Failed(why) = chain.run(&mut push, &mut Watch::new(&output)) {
+    if let Ended::Over(Some(why)) | Ended::Failed(why) = chain.run(&mut push, &mut OutputEnd::new(&output)) {
         output.leave_because(&why);
     }
 }

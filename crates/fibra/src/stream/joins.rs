@@ -8,7 +8,7 @@
 //!
 //! An input that ends in disorder (an error, a panic) ends the stage, and its reason goes on.
 
-use super::chain::{Ended, Next, Watch, next, over, pass_up};
+use super::chain::{Ended, Next, OutputEnd, next, over, pass_up};
 use super::home::{Home, Place, Root};
 use super::pipe::{Pipe, PipeIn, Plan, Waiting};
 use crate::channel::{Receiver, Sender, bounded, select_biased};
@@ -34,7 +34,7 @@ macro_rules! send {
 /// The next item, if there is one; returns if the output is gone, or the input did not end in order.
 macro_rules! next {
     ($input:expr, $output:ident) => {
-        match next($input, &mut Watch::new($output)) {
+        match next($input, &mut OutputEnd::new($output)) {
             Next::Item(item) => Some(item),
             Next::Over => {
                 check!($input);

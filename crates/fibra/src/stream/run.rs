@@ -5,7 +5,7 @@ use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::chain::{Ended, Next, Watch, next, over};
+use super::chain::{Ended, Next, OutputEnd, next, over};
 use crate::channel::{self, CloseReason, Receiver, Sender, at, select_biased, tick, unbounded};
 use crate::scope::{Scope, scope};
 use crate::select::private;
@@ -24,7 +24,7 @@ macro_rules! send {
 /// The next item; returns if there is none, or the output is gone.
 macro_rules! next {
     ($input:ident, $output:ident) => {
-        match next($input, &mut Watch::new($output)) {
+        match next($input, &mut OutputEnd::new($output)) {
             Next::Item(item) => item,
             Next::Over => return over($input),
             Next::Gone => return Ended::Stopped,
@@ -213,7 +213,7 @@ pub(super) fn deaf<T>(input: &Receiver<T>, output: &Sender<T>) -> Ended {
 
 pub(super) fn mute<T>(input: &Receiver<T>, output: &Sender<T>) -> Ended {
     loop {
-        match next(input, &mut Watch::new(output)) {
+        match next(input, &mut OutputEnd::new(output)) {
             Next::Item(item) => drop(item),
             Next::Gone => return Ended::Stopped,
             Next::Over => {

@@ -5,7 +5,7 @@
 
 use std::io::{self, Write};
 
-use super::chain::{Flow, Watch};
+use super::chain::{Flow, OutputEnd};
 use super::home::Place;
 use super::pipe::Pipe;
 use crate::channel::{SendError, Sender};
@@ -78,7 +78,7 @@ impl<T, H: Place> Pipe<T, H> {
             sent = into.send(item);
             if sent.is_ok() { MORE } else { STOP }
         };
-        self.drain_until(push, &mut Watch::new(&into));
+        self.drain_until(push, &mut OutputEnd::new(&into));
         sent
     }
 

@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use super::gate;
-use super::turns::{MOST, State, TurnTask, Turns};
+use super::turns::{MOST, TurnTask, Turns, TurnsWord};
 use crate::prim::bug::seeded_bug;
 use crate::time::Instant;
 use crate::wait::park;
@@ -68,13 +68,13 @@ impl Barrier {
     #[cfg(not(loom))]
     pub const fn new(size: usize) -> Self {
         assert!(size <= MOST as usize, "fibra: a barrier for more than 16,777,215");
-        Self { turns: Turns::new(State { open: false, first: 0, second: 0, turn: 0 }), size: size as u32 }
+        Self { turns: Turns::new(TurnsWord { open: false, first: 0, second: 0, turn: 0 }), size: size as u32 }
     }
 
     /// As above, where atomics cannot be made by constant functions.
     #[cfg(loom)]
     pub fn new(size: usize) -> Self {
-        Self { turns: Turns::new(State { open: false, first: 0, second: 0, turn: 0 }), size: size as u32 }
+        Self { turns: Turns::new(TurnsWord { open: false, first: 0, second: 0, turn: 0 }), size: size as u32 }
     }
 
     /// Comes to the barrier. `Some`: wait until this turn is over; `None`: the caller is the last, and goes on.
@@ -82,9 +82,9 @@ impl Barrier {
         let came = self.turns.change(|state| {
             let here = state.first + 1;
             Some(if here >= self.size {
-                State { first: 0, ..state }.next_turn()
+                TurnsWord { first: 0, ..state }.next_turn()
             } else {
-                State { first: here, ..state }
+                TurnsWord { first: here, ..state }
             })
         });
         // It always changes; the count is back at zero for the last one only.
@@ -98,7 +98,9 @@ impl Barrier {
             return true;
         }
         self.turns
-            .change(|state| (state.turn == turn && state.first > 0).then(|| State { first: state.first - 1, ..state }))
+            .change(|state| {
+                (state.turn == turn && state.first > 0).then(|| TurnsWord { first: state.first - 1, ..state })
+            })
             .is_ok()
     }
 

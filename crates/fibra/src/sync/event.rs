@@ -2,11 +2,9 @@
 
 use std::fmt;
 use std::panic::Location;
-use std::time::Duration;
 
-use super::turns::{State, TurnArm, TurnFuture, Turns, in_time};
+use super::turns::{TurnArm, TurnFuture, Turns, TurnsWord, wait_forms};
 use crate::prim::bug::seeded_bug;
-use crate::time::Instant;
 use crate::wait::park;
 use crate::wait::reason::WaitReason;
 
@@ -45,26 +43,26 @@ impl Event {
     #[must_use]
     #[cfg(not(loom))]
     pub const fn new() -> Self {
-        Self { turns: Turns::new(State { open: false, first: 0, second: 0, turn: 0 }) }
+        Self { turns: Turns::new(TurnsWord { open: false, first: 0, second: 0, turn: 0 }) }
     }
 
     /// As above, where atomics cannot be made by constant functions.
     #[cfg(loom)]
     pub fn new() -> Self {
-        Self { turns: Turns::new(State { open: false, first: 0, second: 0, turn: 0 }) }
+        Self { turns: Turns::new(TurnsWord { open: false, first: 0, second: 0, turn: 0 }) }
     }
 
     /// Sets it, and lets all waiters go. If it is set already, nothing happens.
     pub fn set(&self) {
         let _ = self.turns.change(|state| {
             let next = if seeded_bug("event_same_turn") { state } else { state.next_turn() };
-            (!state.open).then_some(State { open: true, ..next })
+            (!state.open).then_some(TurnsWord { open: true, ..next })
         });
     }
 
     /// Resets it: callers wait from now on.
     pub fn reset(&self) {
-        let _ = self.turns.change(|state| state.open.then_some(State { open: false, ..state }));
+        let _ = self.turns.change(|state| state.open.then_some(TurnsWord { open: false, ..state }));
     }
 
     /// Is it set?
@@ -81,26 +79,7 @@ impl Event {
     /// Waits until it is set, for a reason of the caller's.
     pub(crate) fn wait_as(&self, reason: WaitReason, deadline: Option<u64>, site: &'static Location<'static>) -> bool {
         park::entry();
-        let state = self.turns.state();
-        state.open || in_time(self.turns.wait(state.turn, reason, deadline, site))
-    }
-
-    /// Waits until it is set.
-    #[track_caller]
-    pub fn wait(&self) {
-        self.wait_until(None, Location::caller());
-    }
-
-    /// Waits until it is set, for at most `timeout`. True if it was.
-    #[track_caller]
-    pub fn wait_timeout(&self, timeout: Duration) -> bool {
-        self.wait_deadline(Instant::after(timeout))
-    }
-
-    /// Waits until it is set, until `deadline` at most. True if it was.
-    #[track_caller]
-    pub fn wait_deadline(&self, deadline: impl Into<Instant>) -> bool {
-        self.wait_until(Some(deadline.into().as_nanos()), Location::caller())
+        self.turns.wait_open(reason, deadline, site)
     }
 
     /// Waits until it is set, as a future.
@@ -127,6 +106,16 @@ impl Event {
     pub fn waiting(&self) -> TurnArm<'_> {
         self.turns.arm()
     }
+}
+
+wait_forms! {
+    Event,
+    /// Waits until it is set.
+    wait,
+    /// Waits until it is set, for at most `timeout`. True if it was.
+    wait_timeout,
+    /// Waits until it is set, until `deadline` at most. True if it was.
+    wait_deadline
 }
 
 impl Default for Event {

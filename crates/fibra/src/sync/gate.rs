@@ -33,7 +33,7 @@ use crate::wait::park::{self, Wait, Waitable};
 use crate::wait::reason::WaitReason;
 use crate::wait::task::TaskWait;
 use crate::wait::waitable::Published;
-use crate::wait::wake::{self, Place};
+use crate::wait::wake::{self, QueueEnd};
 use crate::waiter::node::{Node, Outcome, Role, WaitList};
 use crate::waiter::record::Claimed;
 
@@ -55,7 +55,7 @@ impl Who {
     fn of(node: &Node) -> Self {
         match node.role.get() {
             Role::Grant => Self::Arm,
-            Role::Notify => Self::Task,
+            Role::Call => Self::Task,
             _ => Self::Waiter,
         }
     }
@@ -64,7 +64,7 @@ impl Who {
         match self {
             Self::Waiter => Role::Either,
             Self::Arm => Role::Grant,
-            Self::Task => Role::Notify,
+            Self::Task => Role::Call,
         }
     }
 }
@@ -157,13 +157,13 @@ struct Round {
 impl Round {
     /// Sets them going, all of them before the first waker is called, which is user code. No lock of the gate is held.
     #[inline(always)]
-    fn go(self, mut call: impl FnMut(Waker)) {
+    fn make_runnable(self, mut call: impl FnMut(Waker)) {
         let mut wakers: [Option<Waker>; ROUND] = Default::default();
         let mut count = 0;
         // (Most rounds have one, and that a fiber.)
         for claimed in self.claimed.into_iter().take(self.count).flatten() {
             // Behind what is ready: the one that releases something goes on, and the waiter has its turn like all others.
-            if let Some(waker) = wake::go(claimed, Place::Tail) {
+            if let Some(waker) = wake::make_runnable(claimed, QueueEnd::Tail) {
                 wakers[count] = Some(waker);
                 count += 1;
             }
@@ -203,13 +203,13 @@ impl<R: Rules> Gate<R> {
     /// served.
     pub(crate) fn update<T>(&self, f: impl FnOnce(&R) -> T) -> (T, usize) {
         let (answer, round) = self.queue.with(|queue| (f(&self.rules), self.serve(queue)));
-        (answer, self.finish(round, wake::call))
+        (answer, self.finish(round, wake::call_waker))
     }
 
     /// Serves the waiters that can be served: after a release that found the WAITING flag.
     pub(crate) fn settle(&self) {
         let round = self.queue.with(|queue| self.serve(queue));
-        self.finish(round, wake::call);
+        self.finish(round, wake::call_waker);
     }
 
     /// [`settle`](Self::settle) where no user code may run: the wakers are left to the caller.
@@ -224,7 +224,7 @@ impl<R: Rules> Gate<R> {
         loop {
             let more = round.more;
             served += round.count;
-            round.go(&mut call);
+            round.make_runnable(&mut call);
             if !more {
                 return served;
             }
@@ -289,7 +289,7 @@ impl<R: Rules> Gate<R> {
                 // Its wait was ended by another completion owner. What was taken for it goes to the next.
                 match served {
                     Outcome::Retry => self.rules.uncall(want),
-                    Outcome::Done if !seeded_bug("gate_grant_to_nobody") => self.rules.revoke(want),
+                    Outcome::Done if !seeded_bug("gate_grant_lost") => self.rules.revoke(want),
                     _ => {}
                 }
                 continue;

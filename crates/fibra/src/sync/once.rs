@@ -9,14 +9,12 @@ use std::fmt;
 use std::panic::Location;
 use std::pin::Pin;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use super::gate::{Ask, Gate, GateTask, Rules};
 use super::owner;
-use super::turns::{State, TurnFuture, Turns, in_time};
+use super::turns::{TurnFuture, Turns, TurnsWord, wait_forms};
 use crate::prim::atomic::{AtomicUsize, Ordering};
 use crate::prim::bug::seeded_bug;
-use crate::time::Instant;
 use crate::wait::park;
 use crate::wait::reason::WaitReason;
 use crate::waiter::node::Outcome;
@@ -110,7 +108,7 @@ impl Running<'_> {
         std::mem::forget(self);
         // Release: pairs with the acquire of a caller that finds it complete; that caller sees what was done.
         once.end(COMPLETE - RUNNING);
-        let _ = once.done.change(|state| Some(State { open: true, ..state.next_turn() }));
+        let _ = once.done.change(|state| Some(TurnsWord { open: true, ..state.next_turn() }));
     }
 }
 
@@ -128,7 +126,7 @@ impl Once {
         Self {
             gate: Gate::new(OnceRules { word: AtomicUsize::new(INCOMPLETE) }),
             owner: AtomicUsize::new(0),
-            done: Turns::new(State { open: false, first: 0, second: 0, turn: 0 }),
+            done: Turns::new(TurnsWord { open: false, first: 0, second: 0, turn: 0 }),
         }
     }
 
@@ -138,7 +136,7 @@ impl Once {
         Self {
             gate: Gate::new(OnceRules { word: AtomicUsize::new(INCOMPLETE) }),
             owner: AtomicUsize::new(0),
-            done: Turns::new(State { open: false, first: 0, second: 0, turn: 0 }),
+            done: Turns::new(TurnsWord { open: false, first: 0, second: 0, turn: 0 }),
         }
     }
 
@@ -239,34 +237,25 @@ impl Once {
         }
     }
 
-    /// Waits until it has been done, by any caller.
-    #[track_caller]
-    pub fn wait(&self) {
-        self.wait_until(None, Location::caller());
-    }
-
-    /// Waits until it has been done, for at most `timeout`. True if it has.
-    #[track_caller]
-    pub fn wait_timeout(&self, timeout: Duration) -> bool {
-        self.wait_deadline(Instant::after(timeout))
-    }
-
-    /// Waits until it has been done, until `deadline` at most. True if it has.
-    #[track_caller]
-    pub fn wait_deadline(&self, deadline: impl Into<Instant>) -> bool {
-        self.wait_until(Some(deadline.into().as_nanos()), Location::caller())
-    }
-
     fn wait_until(&self, deadline: Option<u64>, site: &'static Location<'static>) -> bool {
         park::entry();
-        let state = self.done.state();
-        state.open || in_time(self.done.wait(state.turn, WaitReason::OnceWait, deadline, site))
+        self.done.wait_open(WaitReason::OnceWait, deadline, site)
     }
 
     /// Waits until it has been done, as a future.
     pub fn wait_async(&self) -> TurnFuture<'_> {
         TurnFuture::new(&self.done)
     }
+}
+
+wait_forms! {
+    Once,
+    /// Waits until it has been done, by any caller.
+    wait,
+    /// Waits until it has been done, for at most `timeout`. True if it has.
+    wait_timeout,
+    /// Waits until it has been done, until `deadline` at most. True if it has.
+    wait_deadline
 }
 
 #[cfg(not(any(loom, shuttle)))]

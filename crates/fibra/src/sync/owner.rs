@@ -10,14 +10,14 @@ pub(super) const FREE_BITS: usize = 0b0111;
 /// Set in the names of threads.
 const THREAD: usize = 0b1000;
 /// Held by a holder that cannot be named.
-pub(super) const SOMEBODY: usize = 0b1_0000;
+pub(super) const UNNAMED: usize = 0b1_0000;
 /// Below this there are no addresses.
 const FIRST_ADDRESS: usize = 4096;
 
 /// The holder of a lock, as a report sees it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Holder {
-    Nobody,
+    None,
     /// A fiber, by the address of its frame.
     Frame(usize),
     /// A fiber, by its number.
@@ -37,13 +37,13 @@ mod real {
     use std::fmt;
     use std::ptr;
 
-    use super::{FIRST_ADDRESS, FREE_BITS, Holder, SOMEBODY, THREAD};
+    use super::{FIRST_ADDRESS, FREE_BITS, Holder, THREAD, UNNAMED};
     use crate::fiber::frame::{Frame, FrameRef};
     use crate::fiber::id::FiberId;
     use crate::prim::atomic::{AtomicBool, AtomicU64, Ordering};
     use crate::sched::current;
     use crate::wait::park;
-    use crate::waiter::word::State;
+    use crate::waiter::word::WaiterState;
 
     #[repr(align(32))]
     struct Mark(Cell<u8>);
@@ -109,7 +109,7 @@ mod real {
     /// The holder that a word names, for reports: the address of a fiber's frame, or why there is none.
     pub(in crate::sync) fn holder(owner: usize) -> Holder {
         match owner {
-            0 => Holder::Nobody,
+            0 => Holder::None,
             owner if owner & THREAD != 0 => Holder::Thread,
             owner if owner >= FIRST_ADDRESS => Holder::Frame(owner),
             _ => Holder::Unnamed,
@@ -133,13 +133,13 @@ mod real {
     /// May it let go within the next moment? Not if it is parked, nor if it runs on this very worker: then it does not run now.
     #[inline]
     pub(in crate::sync) fn may_let_go_soon(owner: usize) -> bool {
-        let Some(frame) = frame(owner) else { return owner != SOMEBODY };
+        let Some(frame) = frame(owner) else { return owner != UNNAMED };
         let here = current::worker().is_some_and(|worker| {
             // Relaxed, both: a guess.
             frame.home.load(Ordering::Relaxed) as usize == worker.index
                 && ptr::eq(frame.runtime.load(Ordering::Relaxed).cast(), &*worker.shared)
         });
-        !here && frame.waiter.word.snapshot().is(State::Running)
+        !here && frame.waiter.word.snapshot().is(WaiterState::Running)
     }
 
     /// A future awaits a lock that the fiber or thread that polls it holds itself. This is no error: another part of the same future may

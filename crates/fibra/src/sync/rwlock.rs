@@ -138,46 +138,6 @@ impl<T: ?Sized> RwLock<T> {
         RwLockReadGuard::new(self)
     }
 
-    /// Locks it for reading if that is possible now and no waiter is in the queue.
-    ///
-    /// ```
-    /// let lock = fibra::sync::RwLock::new(1);
-    /// let writing = lock.write();
-    /// assert!(lock.try_read().is_none());
-    /// drop(writing);
-    /// assert_eq!(*lock.try_read().unwrap(), 1);
-    /// ```
-    #[inline]
-    pub fn try_read(&self) -> Option<RwLockReadGuard<'_, T>> {
-        let me = owner::me_calling();
-        self.raw.try_take(want::READ).then(|| self.reading_as(me))
-    }
-
-    /// Locks it for reading, waiting for at most `timeout`.
-    #[track_caller]
-    pub fn try_read_for(&self, timeout: Duration) -> Option<RwLockReadGuard<'_, T>> {
-        self.try_read_until(Instant::after(timeout))
-    }
-
-    /// Locks it for reading, waiting until `deadline` at most.
-    #[track_caller]
-    pub fn try_read_until(&self, deadline: impl Into<Instant>) -> Option<RwLockReadGuard<'_, T>> {
-        let me = owner::me_calling();
-        self.raw.take_by(want::READ, deadline.into().as_nanos()).then(|| self.reading_as(me))
-    }
-
-    /// The same as [`try_read_for`](Self::try_read_for), under the name that other blocking calls have for it.
-    #[track_caller]
-    pub fn read_timeout(&self, timeout: Duration) -> Option<RwLockReadGuard<'_, T>> {
-        self.try_read_for(timeout)
-    }
-
-    /// The same as [`try_read_until`](Self::try_read_until), under the name that other blocking calls have for it.
-    #[track_caller]
-    pub fn read_deadline(&self, deadline: impl Into<Instant>) -> Option<RwLockReadGuard<'_, T>> {
-        self.try_read_until(deadline)
-    }
-
     /// Like [`read`](Self::read), but does not queue behind a writer that waits: for a caller that may hold it for reading already. Readers
     /// that do only this starve writers.
     ///
@@ -237,46 +197,14 @@ impl<T: ?Sized> RwLock<T> {
     pub fn write(&self) -> RwLockWriteGuard<'_, T> {
         let me = owner::me_calling();
         self.raw.take(want::WRITE);
+        self.writing_as(me)
+    }
+
+    /// The guard of `me`, the current fiber or thread, which holds it for writing.
+    #[inline(always)]
+    fn writing_as(&self, me: usize) -> RwLockWriteGuard<'_, T> {
         self.raw.note_owner(me);
         RwLockWriteGuard::new(self)
-    }
-
-    /// Locks it for writing if that is possible now.
-    #[inline]
-    pub fn try_write(&self) -> Option<RwLockWriteGuard<'_, T>> {
-        let me = owner::me_calling();
-        self.raw.try_take(want::WRITE).then(|| {
-            self.raw.note_owner(me);
-            RwLockWriteGuard::new(self)
-        })
-    }
-
-    /// Locks it for writing, waiting for at most `timeout`.
-    #[track_caller]
-    pub fn try_write_for(&self, timeout: Duration) -> Option<RwLockWriteGuard<'_, T>> {
-        self.try_write_until(Instant::after(timeout))
-    }
-
-    /// Locks it for writing, waiting until `deadline` at most.
-    #[track_caller]
-    pub fn try_write_until(&self, deadline: impl Into<Instant>) -> Option<RwLockWriteGuard<'_, T>> {
-        let me = owner::me_calling();
-        self.raw.take_by(want::WRITE, deadline.into().as_nanos()).then(|| {
-            self.raw.note_owner(me);
-            RwLockWriteGuard::new(self)
-        })
-    }
-
-    /// The same as [`try_write_for`](Self::try_write_for), under the name that other blocking calls have for it.
-    #[track_caller]
-    pub fn write_timeout(&self, timeout: Duration) -> Option<RwLockWriteGuard<'_, T>> {
-        self.try_write_for(timeout)
-    }
-
-    /// The same as [`try_write_until`](Self::try_write_until), under the name that other blocking calls have for it.
-    #[track_caller]
-    pub fn write_deadline(&self, deadline: impl Into<Instant>) -> Option<RwLockWriteGuard<'_, T>> {
-        self.try_write_until(deadline)
     }
 
     /// Like [`write`](Self::write), as a future whose guard may go to another thread.
@@ -328,34 +256,85 @@ impl<T: ?Sized> RwLock<T> {
     pub fn upgradable_read(&self) -> RwLockUpgradableReadGuard<'_, T> {
         let me = owner::me_calling();
         self.raw.take(want::UPGRADABLE);
+        self.upgradable_as(me)
+    }
+
+    /// The guard of `me`, the current fiber or thread, which holds it for upgradable reading.
+    #[inline(always)]
+    fn upgradable_as(&self, me: usize) -> RwLockUpgradableReadGuard<'_, T> {
         self.raw.note_owner(me);
         RwLockUpgradableReadGuard::new(self)
     }
+}
 
+/// The forms of locking that do not wait, or not for ever, for one of the three ways to hold the lock.
+macro_rules! forms {
+    (
+        $mode:literal, $want:expr, $holding_as:ident -> $guard:ident,
+        $(#[$on_try:meta])* $try_now:ident, $try_for:ident, $try_until:ident $(, $timeout:ident, $deadline:ident)?
+    ) => {
+        impl<T: ?Sized> RwLock<T> {
+            $(#[$on_try])*
+            #[inline]
+            pub fn $try_now(&self) -> Option<$guard<'_, T>> {
+                let me = owner::me_calling();
+                self.raw.try_take($want).then(|| self.$holding_as(me))
+            }
+
+            #[doc = concat!("Locks it for ", $mode, ", waiting for at most `timeout`.")]
+            #[track_caller]
+            pub fn $try_for(&self, timeout: Duration) -> Option<$guard<'_, T>> {
+                self.$try_until(Instant::after(timeout))
+            }
+
+            #[doc = concat!("Locks it for ", $mode, ", waiting until `deadline` at most.")]
+            #[track_caller]
+            pub fn $try_until(&self, deadline: impl Into<Instant>) -> Option<$guard<'_, T>> {
+                let me = owner::me_calling();
+                self.raw.take_by($want, deadline.into().as_nanos()).then(|| self.$holding_as(me))
+            }
+
+            $(
+                #[doc = concat!("The same as [`", stringify!($try_for), "`](Self::", stringify!($try_for), "), under")]
+                /// the name that other blocking calls have for it.
+                #[track_caller]
+                pub fn $timeout(&self, timeout: Duration) -> Option<$guard<'_, T>> {
+                    self.$try_for(timeout)
+                }
+
+                #[doc = concat!("The same as [`", stringify!($try_until), "`](Self::", stringify!($try_until), "),")]
+                /// under the name that other blocking calls have for it.
+                #[track_caller]
+                pub fn $deadline(&self, deadline: impl Into<Instant>) -> Option<$guard<'_, T>> {
+                    self.$try_until(deadline)
+                }
+            )?
+        }
+    };
+}
+
+forms! {
+    "reading", want::READ, reading_as -> RwLockReadGuard,
+    /// Locks it for reading if that is possible now and no waiter is in the queue.
+    ///
+    /// ```
+    /// let lock = fibra::sync::RwLock::new(1);
+    /// let writing = lock.write();
+    /// assert!(lock.try_read().is_none());
+    /// drop(writing);
+    /// assert_eq!(*lock.try_read().unwrap(), 1);
+    /// ```
+    try_read, try_read_for, try_read_until, read_timeout, read_deadline
+}
+forms! {
+    "writing", want::WRITE, writing_as -> RwLockWriteGuard,
+    /// Locks it for writing if that is possible now.
+    try_write, try_write_for, try_write_until, write_timeout, write_deadline
+}
+forms! {
+    "upgradable reading", want::UPGRADABLE, upgradable_as -> RwLockUpgradableReadGuard,
     /// Locks it for upgradable reading if that is possible now and no waiter is in the queue.
-    pub fn try_upgradable_read(&self) -> Option<RwLockUpgradableReadGuard<'_, T>> {
-        let me = owner::me_calling();
-        self.raw.try_take(want::UPGRADABLE).then(|| {
-            self.raw.note_owner(me);
-            RwLockUpgradableReadGuard::new(self)
-        })
-    }
-
-    /// Locks it for upgradable reading, waiting for at most `timeout`.
-    #[track_caller]
-    pub fn try_upgradable_read_for(&self, timeout: Duration) -> Option<RwLockUpgradableReadGuard<'_, T>> {
-        self.try_upgradable_read_until(Instant::after(timeout))
-    }
-
-    /// Locks it for upgradable reading, waiting until `deadline` at most.
-    #[track_caller]
-    pub fn try_upgradable_read_until(&self, deadline: impl Into<Instant>) -> Option<RwLockUpgradableReadGuard<'_, T>> {
-        let me = owner::me_calling();
-        self.raw.take_by(want::UPGRADABLE, deadline.into().as_nanos()).then(|| {
-            self.raw.note_owner(me);
-            RwLockUpgradableReadGuard::new(self)
-        })
-    }
+    try_upgradable_read, try_upgradable_read_for, try_upgradable_read_until
 }
 
 impl<T: Default> Default for RwLock<T> {

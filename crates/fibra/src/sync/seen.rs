@@ -24,7 +24,7 @@ pub(crate) fn rwlock(address: usize) -> Option<(Holder, usize)> {
     let [word] = peek_words(address.checked_add(word)?)?;
     let [writer] = peek_words(address.checked_add(writer)?)?;
     let (is_written, readers) = RawRwLock::read_word(word);
-    Some((if is_written { owner::holder_by_number(writer as u64) } else { Holder::Nobody }, readers))
+    Some((if is_written { owner::holder_by_number(writer as u64) } else { Holder::None }, readers))
 }
 
 /// How many permits the semaphore at this address has left, and how many there are in all.
@@ -45,20 +45,20 @@ mod tests {
     fn what_is_read_is_what_is_so() {
         let raw = RawMutex::new();
         let address = from_ref(&raw).addr();
-        assert_eq!(mutex(address), Some(Holder::Nobody));
+        assert_eq!(mutex(address), Some(Holder::None));
         assert!(raw.try_lock(owner::me()));
         assert_eq!(mutex(address), Some(Holder::Thread));
         raw.unlock();
-        assert_eq!(mutex(address), Some(Holder::Nobody));
+        assert_eq!(mutex(address), Some(Holder::None));
         let permits = Semaphore::new(5);
         let held = permits.acquire(2).unwrap();
         assert_eq!(semaphore(from_ref(&permits).addr()), Some((3, 5)));
         drop(held);
         let raw = RawRwLock::new();
         let address = from_ref(&raw).addr();
-        assert_eq!(rwlock(address), Some((Holder::Nobody, 0)));
+        assert_eq!(rwlock(address), Some((Holder::None, 0)));
         assert!(raw.try_take(want::READ) && raw.try_take(want::READ));
-        assert_eq!(rwlock(address), Some((Holder::Nobody, 2)));
+        assert_eq!(rwlock(address), Some((Holder::None, 2)));
         let raw = RawRwLock::new();
         let address = from_ref(&raw).addr();
         assert!(raw.try_take(want::WRITE));

@@ -31,14 +31,14 @@ pub(super) const MOST: u32 = (1 << COUNT_BITS) - 1;
 
 /// The word, taken apart.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct State {
+pub(super) struct TurnsWord {
     pub(super) open: bool,
     pub(super) first: u32,
     pub(super) second: u32,
     pub(super) turn: u16,
 }
 
-impl State {
+impl TurnsWord {
     fn of(word: u64) -> Self {
         Self {
             open: word & OPEN != 0,
@@ -80,7 +80,7 @@ impl Rules for TurnRules {
 
     fn is_grantable(&self, turn: usize) -> bool {
         // Acquire: pairs with the release in `change`; what was done before it was opened is seen.
-        let state = State::of(self.word.load(Ordering::Acquire));
+        let state = TurnsWord::of(self.word.load(Ordering::Acquire));
         state.open || usize::from(state.turn) != turn
     }
 
@@ -102,28 +102,28 @@ pub(super) struct Turns {
 
 impl Turns {
     #[cfg(not(loom))]
-    pub(super) const fn new(state: State) -> Self {
+    pub(super) const fn new(state: TurnsWord) -> Self {
         Self { gate: Gate::new(TurnRules { word: AtomicU64::new(state.to_word()) }) }
     }
     #[cfg(loom)]
-    pub(super) fn new(state: State) -> Self {
+    pub(super) fn new(state: TurnsWord) -> Self {
         Self { gate: Gate::new(TurnRules { word: AtomicU64::new(state.to_word()) }) }
     }
 
     #[inline]
-    pub(super) fn state(&self) -> State {
+    pub(super) fn state(&self) -> TurnsWord {
         // Acquire: as in `is_grantable`.
-        State::of(self.gate.rules().word.load(Ordering::Acquire))
+        TurnsWord::of(self.gate.rules().word.load(Ordering::Acquire))
     }
 
     /// Replaces the state by the result of `f`, if that is `Some`, and lets the waiters go that waited for it. Gives the new state.
     #[inline]
-    pub(super) fn change(&self, f: impl Fn(State) -> Option<State>) -> Result<State, State> {
+    pub(super) fn change(&self, f: impl Fn(TurnsWord) -> Option<TurnsWord>) -> Result<TurnsWord, TurnsWord> {
         let word = &self.gate.rules().word;
         // Relaxed: confirmed by the compare-exchange.
         let mut seen = word.load(Ordering::Relaxed);
         loop {
-            let before = State::of(seen);
+            let before = TurnsWord::of(seen);
             let Some(state) = f(before) else { return Err(before) };
             // AcqRel: what was done before is seen by the waiters that are let go, and by the thread that changes it next (the last of many
             // lets go for all of them). Relaxed on failure: tried again.
@@ -155,6 +155,17 @@ impl Turns {
         self.gate.wait_or_cancelled(ask)
     }
 
+    /// Waits until it is open. False: time was up.
+    pub(super) fn wait_open(
+        &self,
+        reason: WaitReason,
+        deadline: Option<u64>,
+        site: &'static Location<'static>,
+    ) -> bool {
+        let state = self.state();
+        state.open || in_time(self.wait(state.turn, reason, deadline, site))
+    }
+
     pub(super) fn arm(&self) -> TurnArm<'_> {
         let want = self.state().turn.into();
         TurnArm { wait: self.gate.arm(want), told: Cell::new(Outcome::Pending) }
@@ -162,12 +173,43 @@ impl Turns {
 }
 
 /// Did such a wait end with what it was for? False: time was up. Cancellation unwinds.
-pub(super) fn in_time(ended: Outcome) -> bool {
+fn in_time(ended: Outcome) -> bool {
     match ended {
         Outcome::Cancelled => gate::deliver(),
         ended => ended == Outcome::Done,
     }
 }
+
+/// The blocking forms of a wait that its type's `wait_until` does: for ever, for some time, until a moment.
+macro_rules! wait_forms {
+    (
+        $ours:ident,
+        $(#[$on_wait:meta])* wait,
+        $(#[$on_timeout:meta])* wait_timeout,
+        $(#[$on_deadline:meta])* wait_deadline
+    ) => {
+        impl $ours {
+            $(#[$on_wait])*
+            #[track_caller]
+            pub fn wait(&self) {
+                self.wait_until(None, Location::caller());
+            }
+
+            $(#[$on_timeout])*
+            #[track_caller]
+            pub fn wait_timeout(&self, timeout: std::time::Duration) -> bool {
+                self.wait_deadline(crate::time::Instant::after(timeout))
+            }
+
+            $(#[$on_deadline])*
+            #[track_caller]
+            pub fn wait_deadline(&self, deadline: impl Into<crate::time::Instant>) -> bool {
+                self.wait_until(Some(deadline.into().as_nanos()), Location::caller())
+            }
+        }
+    };
+}
+pub(super) use wait_forms;
 
 /// A future's wait for a turn to be over. It keeps the turn in which it was first polled.
 #[derive(Debug)]

@@ -5,11 +5,9 @@
 use std::fmt;
 use std::panic::Location;
 use std::sync::Arc;
-use std::time::Duration;
 
-use super::turns::{MOST, State, TurnArm, TurnFuture, Turns, in_time};
+use super::turns::{MOST, TurnArm, TurnFuture, Turns, TurnsWord, wait_forms};
 use crate::prim::atomic::{AtomicBool, Ordering};
-use crate::time::Instant;
 use crate::wait::park;
 use crate::wait::reason::WaitReason;
 
@@ -61,16 +59,16 @@ pub struct WaitGroup {
     counts: AtomicBool,
 }
 
-fn settled(state: State) -> State {
+fn settled(state: TurnsWord) -> TurnsWord {
     let open = state.first == 0 && state.second == 0;
-    if open && !state.open { State { open, ..state.next_turn() } } else { State { open, ..state } }
+    if open && !state.open { TurnsWord { open, ..state.next_turn() } } else { TurnsWord { open, ..state } }
 }
 
 impl WaitGroup {
     /// A group with one handle, this one.
     #[must_use]
     pub fn new() -> Self {
-        let state = State { open: false, first: 1, second: 0, turn: 0 };
+        let state = TurnsWord { open: false, first: 1, second: 0, turn: 0 };
         Self { turns: Arc::new(Turns::new(state)), counts: AtomicBool::new(true) }
     }
 
@@ -82,7 +80,7 @@ impl WaitGroup {
     pub fn add(&self, count: usize) {
         let added = self.turns.change(|state| {
             let second = u32::try_from(count).ok()?.checked_add(state.second).filter(|second| *second <= MOST)?;
-            Some(settled(State { second, ..state }))
+            Some(settled(TurnsWord { second, ..state }))
         });
         assert!(added.is_ok(), "fibra: more than 16,777,215 things to be done in a WaitGroup");
     }
@@ -94,7 +92,7 @@ impl WaitGroup {
     #[track_caller]
     pub fn done(&self) {
         let done =
-            self.turns.change(|state| state.second.checked_sub(1).map(|second| settled(State { second, ..state })));
+            self.turns.change(|state| state.second.checked_sub(1).map(|second| settled(TurnsWord { second, ..state })));
         assert!(done.is_ok(), "fibra: WaitGroup::done was called more often than things were added");
     }
 
@@ -102,33 +100,14 @@ impl WaitGroup {
     fn resign(&self) {
         // Relaxed: of several callers, the first one to swap it does what follows, which is ordered by itself.
         if self.counts.swap(false, Ordering::Relaxed) {
-            let _ = self.turns.change(|state| Some(settled(State { first: state.first - 1, ..state })));
+            let _ = self.turns.change(|state| Some(settled(TurnsWord { first: state.first - 1, ..state })));
         }
     }
 
     fn wait_until(&self, deadline: Option<u64>, site: &'static Location<'static>) -> bool {
         park::entry();
         self.resign();
-        let state = self.turns.state();
-        state.open || in_time(self.turns.wait(state.turn, WaitReason::WaitGroupWait, deadline, site))
-    }
-
-    /// Waits until everything is done and no other handle stands for something unfinished.
-    #[track_caller]
-    pub fn wait(&self) {
-        self.wait_until(None, Location::caller());
-    }
-
-    /// Like [`wait`](Self::wait), for at most `timeout`. True if everything was done.
-    #[track_caller]
-    pub fn wait_timeout(&self, timeout: Duration) -> bool {
-        self.wait_deadline(Instant::after(timeout))
-    }
-
-    /// Like [`wait`](Self::wait), until `deadline` at most. True if everything was done.
-    #[track_caller]
-    pub fn wait_deadline(&self, deadline: impl Into<Instant>) -> bool {
-        self.wait_until(Some(deadline.into().as_nanos()), Location::caller())
+        self.turns.wait_open(WaitReason::WaitGroupWait, deadline, site)
     }
 
     /// Like [`wait`](Self::wait), as a future.
@@ -158,13 +137,23 @@ impl WaitGroup {
     }
 }
 
+wait_forms! {
+    WaitGroup,
+    /// Waits until everything is done and no other handle stands for something unfinished.
+    wait,
+    /// Like [`wait`](Self::wait), for at most `timeout`. True if everything was done.
+    wait_timeout,
+    /// Like [`wait`](Self::wait), until `deadline` at most. True if everything was done.
+    wait_deadline
+}
+
 /// A handle that stands for one more unfinished thing.
 impl Clone for WaitGroup {
     #[track_caller]
     fn clone(&self) -> Self {
         let cloned = self.turns.change(|state| {
             let first = Some(state.first + 1).filter(|first| *first <= MOST)?;
-            Some(settled(State { first, ..state }))
+            Some(settled(TurnsWord { first, ..state }))
         });
         assert!(cloned.is_ok(), "fibra: more than 16,777,215 handles of a WaitGroup");
         Self { turns: self.turns.clone(), counts: AtomicBool::new(true) }
@@ -185,7 +174,7 @@ impl Default for WaitGroup {
 
 impl fmt::Debug for WaitGroup {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let State { first, second, .. } = self.turns.state();
+        let TurnsWord { first, second, .. } = self.turns.state();
         f.debug_struct("WaitGroup").field("handles", &first).field("added", &second).finish()
     }
 }

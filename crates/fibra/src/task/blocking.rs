@@ -23,10 +23,10 @@ use crate::prim::atomic::{AtomicBool, Ordering};
 use crate::prim::instant::Instant;
 use crate::prim::spin::SpinLock;
 use crate::prim::sync::Mutex;
+use crate::sched::complete::complete_wait;
 use crate::sched::current;
-use crate::sched::enqueue::Place;
-use crate::sched::shared::Shared;
-use crate::sched::wake;
+use crate::sched::enqueue::QueueEnd;
+use crate::sched::shared::RuntimeShared;
 use crate::wait::park::{self, Outcome, Wait, Waitable, wait, wait_or_cancelled};
 use crate::wait::reason::WaitReason;
 use crate::wait::waitable::{Published, linked_or};
@@ -240,7 +240,7 @@ impl<F> std::fmt::Debug for Unbegun<F> {
 #[repr(C)]
 struct BlockingJob<F, T> {
     job: Job,
-    shared: Arc<Shared>,
+    shared: Arc<RuntimeShared>,
     /// Until it is run; dropped with the job otherwise (revoked, or never submitted because the wait was refused).
     closure: UnsafeCell<Option<F>>,
     result: UnsafeCell<Option<Caught<T>>>,
@@ -293,7 +293,7 @@ impl<F: FnOnce() -> T, T> BlockingJob<F, T> {
             state.waiter.take()
         });
         if let Some((waiter, ticket)) = waiter
-            && let Some(waker) = wake::complete(waiter, ticket, ARM_FIRST, Place::Tail)
+            && let Some(waker) = complete_wait(waiter, ticket, ARM_FIRST, QueueEnd::Tail)
         {
             waker.wake();
         }

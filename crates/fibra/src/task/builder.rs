@@ -5,12 +5,13 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use super::join::JoinHandle;
+use super::own_locals::are_to_be_had;
 use super::spawn::{RefusedBecause, no_runtime, root_of, try_spawn};
 use crate::fiber::frame::{Extras, FlagSet, flag};
 use crate::fiber::stack::StackSize;
 use crate::prim::atomic::{AtomicBool, Ordering};
 use crate::sched::current;
-use crate::sched::shared::{RootRef, Shared};
+use crate::sched::shared::{RootRef, RuntimeShared};
 
 /// A fiber with a name, a stack of its own size and other choices.
 ///
@@ -29,6 +30,8 @@ pub struct Builder {
     stack_size: Option<usize>,
     daemon: bool,
     spread: bool,
+    own_locals: bool,
+    moving: bool,
     /// The worker it goes to, instead.
     worker: Option<usize>,
 }
@@ -60,6 +63,65 @@ impl Builder {
     /// Puts it on the worker with the fewest fibers (started, or spread to it) instead of leaving it with its spawner: for accept loops.
     pub fn spread(mut self) -> Self {
         self.spread = true;
+        self
+    }
+
+    /// Gives it thread-locals of its own: to every library it is then a thread of its own, although it runs on its worker's thread.
+    ///
+    /// Ordinary fibers of a worker share the thread-locals of its thread, so a library that keeps something there across a blocking call
+    /// mixes them up: the spans of `tracing`, `tokio`'s `enter`, a `RefCell` that stays borrowed, the owner of a recursive lock. With this,
+    /// each has its own: thread-locals, [`std::thread::current`], std's count of panics, `errno`, caches of the allocator. They are made
+    /// anew when the fiber starts, and dropped when it ends, before its joiner goes on.
+    ///
+    /// It costs a thread of the system, which lends its thread-locals and sleeps (some 20 µs and 20 KiB for each such fiber), and some ten
+    /// nanoseconds at each suspension. Fibers without it pay nothing.
+    ///
+    /// What the *system* keeps by thread is the worker's: its thread id (`gettid`), signal mask, priority, and the mutexes that hand
+    /// priority on (`PTHREAD_PRIO_INHERIT`), which such a fiber must not use. It must not `fork` without `exec`.
+    ///
+    /// `spawn` fails with `Unsupported` where the processor or the system does not let programs switch thread-locals (it takes Linux 5.9,
+    /// x86_64 with `wrfsbase`, and glibc).
+    ///
+    /// ```
+    /// use std::cell::Cell;
+    ///
+    /// thread_local!(static VISITS: Cell<u32> = const { Cell::new(0) });
+    /// fibra::run(|| {
+    ///     let visitors: Vec<_> = (0..3).map(|_| fibra::Builder::new().own_locals().spawn(|| {
+    ///         for _ in 0..10 {
+    ///             VISITS.with(|visits| {
+    ///                 let before = visits.get();
+    ///                 fibra::yield_now();
+    ///                 visits.set(before + 1);
+    ///             });
+    ///         }
+    ///         VISITS.get()
+    ///     })).collect();
+    ///     for visitor in visitors {
+    ///         match visitor {
+    ///             Ok(visitor) => assert_eq!(visitor.join().unwrap(), 10),
+    ///             Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::Unsupported),
+    ///         }
+    ///     }
+    /// });
+    /// ```
+    pub fn own_locals(mut self) -> Self {
+        self.own_locals = true;
+        self
+    }
+
+    /// Lets a fiber with [thread-locals of its own](Self::own_locals) go on on another worker after it has waited or yielded: where it is
+    /// woken, or where a worker is free. So it is not held up by a neighbour that computes. Without this it stays, as all started fibers
+    /// do; it also stays during a wait with a deadline, in a `shield`, in a [`join`](crate::join), while it unwinds, and if it is
+    /// [spread](Self::spread) or local.
+    ///
+    /// # Safety
+    /// Thread-locals move along with the fiber, but the system's thread changes. The caller promises that no code on the fiber, libraries
+    /// included, relies on the system's thread staying the same over a call that may wait: that it keeps no guard of a signal mask, of
+    /// a priority, of a namespace or of credentials of one thread, no context of a graphics library that is current on its thread, and
+    /// nothing that is found again by `gettid`. Such values are not `Send`, but the compiler does not see what lies on a stack.
+    pub unsafe fn moving(mut self) -> Self {
+        self.moving = true;
         self
     }
 
@@ -148,14 +210,15 @@ impl Builder {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
         let shared = scope.runtime();
+        let flags = self.locals()?;
         let (extras, spread_to) = self.extras(shared)?;
         // SAFETY: as in `Scope::spawn`.
-        let spawned = unsafe { scope.start_with(f, Location::caller(), extras, spread_to) };
+        let spawned = unsafe { scope.start_with(f, Location::caller(), flags, extras, spread_to) };
         spawned.map_err(|reason| error_for(shared, reason))
     }
 
     /// The flags and extras of the fiber, and the worker it goes to if it is spread.
-    fn extras(self, shared: &Shared) -> io::Result<(Extras, Option<usize>)> {
+    fn extras(self, shared: &RuntimeShared) -> io::Result<(Extras, Option<usize>)> {
         let stack_size = self.stack()?;
         if let Some(name) = self.name.as_deref() {
             check_name("the name of a fiber", name)?;
@@ -166,6 +229,20 @@ impl Builder {
         Ok((Extras { name: self.name, stack_size, coming, ..Extras::default() }, spread_to))
     }
 
+    /// The flags of a fiber with thread-locals of its own, if it is to have some.
+    fn locals(&self) -> io::Result<FlagSet> {
+        if self.moving && !self.own_locals {
+            let text =
+                "only a fiber with thread-locals of its own can go on on another worker: moving() needs own_locals()";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("fibra: {text}")));
+        }
+        if self.own_locals {
+            are_to_be_had()?;
+        }
+        let stays = self.spread || self.worker.is_some();
+        Ok(flag::WANTS_LOCALS.only_if(self.own_locals) | flag::MOVES.only_if(self.moving && !stays))
+    }
+
     /// The size of the stack, if one was given.
     fn stack(&self) -> io::Result<Option<StackSize>> {
         let size = self.stack_size.map(StackSize::new).transpose();
@@ -174,7 +251,7 @@ impl Builder {
 
     pub(crate) fn spawn_in<F, T>(
         self,
-        shared: &Shared,
+        shared: &RuntimeShared,
         root: RootRef,
         f: F,
         site: &'static Location<'static>,
@@ -187,6 +264,7 @@ impl Builder {
         if self.daemon {
             flags |= flag::DAEMON;
         }
+        flags |= self.locals()?;
         let (extras, spread_to) = self.extras(shared)?;
         // SAFETY: the public callers above demand `Send` unless it is PINNED to the worker this runs on; `'static` always.
         let spawned = unsafe { try_spawn(shared, root, f, site, flags, Some(extras), spread_to) };
@@ -194,7 +272,7 @@ impl Builder {
     }
 }
 
-fn error_for(shared: &Shared, reason: RefusedBecause) -> io::Error {
+fn error_for(shared: &RuntimeShared, reason: RefusedBecause) -> io::Error {
     match reason {
         RefusedBecause::ShuttingDown => io::Error::other("fibra: the runtime is shutting down: nothing new is started"),
         RefusedBecause::Full => io::Error::new(
@@ -216,7 +294,7 @@ pub(crate) fn check_name(what: &str, name: &str) -> io::Result<()> {
 
 /// The worker with the fewest fibers, started or on their way to it: several fibers that are spread in a row do not all go to the worker
 /// that has not yet started the first of them.
-fn least_loaded(shared: &Shared) -> usize {
+fn least_loaded(shared: &RuntimeShared) -> usize {
     let load = |index: &usize| {
         let remote = &shared.remotes[*index];
         // Relaxed: a gauge.

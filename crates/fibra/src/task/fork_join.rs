@@ -15,12 +15,12 @@ use std::any::Any;
 use std::cell::UnsafeCell;
 use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
-use std::ptr;
 
 use super::fiber::shield;
 use super::join::JoinWait;
 use super::locals;
 use super::run::{drop_quietly, end_of_user_code};
+use super::spawn::fill;
 use crate::cancel::cancel_fiber;
 use crate::cancel::end_shields_of;
 use crate::cancel::{is_cancellation, pass_on, reason_of};
@@ -32,7 +32,7 @@ use crate::prim::atomic::Ordering;
 use crate::sched::current;
 use crate::sched::here::Here;
 use crate::sched::life::offer::Offered;
-use crate::sched::shared::Shared;
+use crate::sched::shared::{RootRef, RuntimeShared};
 use crate::sched::worker::Worker;
 use crate::wait::park::{Wait, wait, wait_to_pass_on};
 use crate::wait::reason::WaitReason;
@@ -121,16 +121,12 @@ where
     let scoped = joiner_flags.among(flag::SCOPED);
     let shielded = flag::HOLD_OFF.only_if(is_shielded);
     let flags = flag::HALF | flag::UNCAPPED | scoped | shielded | worker.shared.base_flags.look();
-    // Relaxed, all: the frame is ours until it is published.
-    frame.waiter.flags.start_with(flags);
-    frame.id.store(worker.take_id(), Ordering::Relaxed);
-    frame.runtime.store(ptr::from_ref(&*worker.shared).cast_mut().cast(), Ordering::Relaxed);
-    frame.root.set(joiner.root.get());
-    frame.site.set(site);
-    frame.thunk.set(Some(Half::<B, RB>::THUNK));
-    frame.join.reset(true);
-    // SAFETY: a fresh frame's storage is empty.
-    unsafe { frame.put(Offered { half: (&raw const half).cast(), joiner }) };
+    let offered = Offered { half: (&raw const half).cast(), joiner };
+    // SAFETY: the joiner counts in its root, and waits until the half has ended; the frame is fresh.
+    unsafe {
+        let root = RootRef::from_ptr(joiner.root.get());
+        fill(frame, &worker.shared, root, worker.take_id(), offered, Half::<B, RB>::THUNK, site, flags);
+    }
     let ticket = frame.waiter.word.publish_spawned();
     worker.offer(frame, ticket);
 
@@ -178,12 +174,23 @@ where
     RB: Send,
 {
     /// The place under the cap of fibers that a join holds, whether or not its half becomes a fiber.
-    struct Place(&'static Shared);
-    impl Drop for Place {
+    struct CapUnit(&'static RuntimeShared);
+    impl Drop for CapUnit {
         fn drop(&mut self) {
             self.0.dismiss();
         }
     }
+    /// The offer lies in a queue of this worker: the fiber stays here until it is over.
+    struct Stays(FrameRef);
+    impl Drop for Stays {
+        fn drop(&mut self) {
+            self.0.raise(flag::MOVES);
+        }
+    }
+    let _stays = joiner.has(flag::MOVES).then(|| {
+        joiner.lower(flag::MOVES);
+        Stays(joiner)
+    });
     // First: cloning is user code, and may panic.
     let inherited = locals::inherited(joiner);
     // A shield that is open here stays so until the join is over, and holds off cancellation from outside, for the half as well.
@@ -202,12 +209,12 @@ where
         if is_shielded { shield(b) } else { b() }
     };
     // SAFETY: the runtime of the running fiber, which outlives the join.
-    let shared = unsafe { Shared::of(joiner) };
+    let shared = unsafe { RuntimeShared::of(joiner) };
     if joiner.has(flag::NO_SUSPEND) || !shared.admit() {
         let first = a();
         return (first, with_fresh_locals(joiner, top, b));
     }
-    let _place = Place(shared);
+    let _place = CapUnit(shared);
     // SAFETY: the running fiber, and it may park.
     unsafe { offer(worker, joiner, joiner.flags(), top, a, b, is_shielded, site) }
 }
@@ -223,7 +230,7 @@ fn running<'a>() -> Option<(&'a Worker, FrameRef, &'static FiberTop)> {
 /// Is there nothing to be considered, as in almost all cases?
 #[inline(always)]
 fn is_plain(worker: &Worker, joiner_flags: FlagSet, top: &FiberTop) -> bool {
-    !joiner_flags.has(flag::NO_SUSPEND | flag::HOLD_OFF)
+    !joiner_flags.has(flag::NO_SUSPEND | flag::HOLD_OFF | flag::MOVES)
         && top.locals.get().is_null()
         && !worker.shared.is_capped()
         && !std::thread::panicking()

@@ -3,7 +3,7 @@
 //! A task is a frame without a stack between polls. Each poll runs on a pooled fiber stack, so the future may even make blocking calls (it
 //! then stays on that worker until the poll ends). When it is pending, the stack goes back and the frame parks; its waker makes it
 //! stealable work again. A task that has fiber-locals which are not inherited (and so need not be `Send`) keeps its stack and its worker
-//! instead. Above: users, `scope.rs`. Below: `spawn.rs`, `wait::notify`.
+//! instead. Above: users, `scope.rs`. Below: `spawn.rs`, `wait::poll`.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -21,14 +21,14 @@ use super::spawn::{Refused, no_runtime, refused, refused_in, root_of, try_spawn_
 use crate::fiber::frame::{FlagSet, Frame, FrameRef, RunResult, Thunk, flag};
 use crate::sched::current;
 use crate::sched::members::scope::ScopeRef;
-use crate::sched::shared::{RootRef, Shared};
+use crate::sched::shared::{RootRef, RuntimeShared};
 use crate::sched::worker::signal;
-use crate::wait::notify::{self, Notify};
 use crate::wait::park::{self, Outcome, Wait, wait, wait_or_cancelled, wait_with};
+use crate::wait::poll::{self, Polling};
 use crate::wait::reason::WaitReason;
 use crate::waiter::node::WaiterRef;
 use crate::waiter::record::ThreadRecord;
-use crate::waiter::word::{Notice, WaitKind};
+use crate::waiter::word::{WaitKind, WakerNotice};
 
 /// Runs a future to its end, here: on a fiber the fiber parks while the future is pending, on a plain thread the thread blocks.
 ///
@@ -59,12 +59,12 @@ pub(crate) fn block_on_until<F: Future>(
     let how = Wait { reason, object: 0, site, deadline };
     match current::fiber() {
         Some(frame) => {
-            let (waiter, polls) = (frame.waiter_ref(), notify::polls_of(frame));
-            if notify::is_inside(polls) {
-                return poll_inside(future, how, waiter, polls, |notify, how| wait(notify, how));
+            let (waiter, polls) = (frame.waiter_ref(), poll::polls_of(frame));
+            if poll::is_inside(polls) {
+                return poll_inside(future, how, waiter, polls, |polling, how| wait(polling, how));
             }
-            let notify = Notify::<false>::for_waiter(waiter, polls);
-            poll_until_ready(future, &notify, how, |how| wait(&notify, how))
+            let polling = Polling::<false>::for_waiter(waiter, polls);
+            poll_until_ready(future, &polling, how, |how| wait(&polling, how))
         }
         None => ThreadRecord::with_mine(|record| poll_on_thread(future, how, record)),
     }
@@ -73,12 +73,12 @@ pub(crate) fn block_on_until<F: Future>(
 /// [`block_on_until`] on a plain thread, with the very record that the waker names. (A lent record would be another one each time.)
 #[inline(never)]
 fn poll_on_thread<F: Future>(future: Pin<&mut F>, how: Wait, record: &'static ThreadRecord) -> Option<F::Output> {
-    let polls = notify::polls_of_thread();
-    if notify::is_inside(polls) {
-        return poll_inside(future, how, record.waiter_ref(), polls, |notify, how| wait_with(record, notify, how));
+    let polls = poll::polls_of_thread();
+    if poll::is_inside(polls) {
+        return poll_inside(future, how, record.waiter_ref(), polls, |polling, how| wait_with(record, polling, how));
     }
-    let notify = Notify::<false>::for_waiter(record.waiter_ref(), polls);
-    poll_until_ready(future, &notify, how, |how| wait_with(record, &notify, how))
+    let polling = Polling::<false>::for_waiter(record.waiter_ref(), polls);
+    poll_until_ready(future, &polling, how, |how| wait_with(record, &polling, how))
 }
 
 /// [`block_on_until`] in the poll of another future.
@@ -89,27 +89,27 @@ fn poll_inside<F: Future>(
     how: Wait,
     waiter: WaiterRef,
     polls: &Cell<u32>,
-    wait: impl Fn(&Notify<'_, true>, Wait) -> Outcome,
+    wait: impl Fn(&Polling<'_, true>, Wait) -> Outcome,
 ) -> Option<F::Output> {
-    let notify = Notify::<true>::for_waiter(waiter, polls);
-    poll_until_ready(future, &notify, how, |how| wait(&notify, how))
+    let polling = Polling::<true>::for_waiter(waiter, polls);
+    poll_until_ready(future, &polling, how, |how| wait(&polling, how))
 }
 
 #[inline(always)]
 fn poll_until_ready<F: Future, const INSIDE: bool>(
     mut future: Pin<&mut F>,
-    notify: &Notify<'_, INSIDE>,
+    polling: &Polling<'_, INSIDE>,
     how: Wait,
     wait: impl Fn(Wait) -> Outcome,
 ) -> Option<F::Output> {
-    let waker = notify.waker();
+    let waker = polling.waker();
     let mut cx = Context::from_waker(&waker);
     loop {
-        notify.begin_poll();
+        polling.begin_poll();
         if let Poll::Ready(output) = future.as_mut().poll(&mut cx) {
             return Some(output);
         }
-        let ended = wait(Wait { object: notify.object(), ..how });
+        let ended = wait(Wait { object: polling.object(), ..how });
         if ended == Outcome::TimedOut {
             return None;
         }
@@ -156,7 +156,7 @@ where
 
 /// Starts a future as a task of this runtime that does not hold up `run`. If that is refused, the handle says so.
 pub(crate) fn spawn_daemon_future<F>(
-    shared: &Arc<Shared>,
+    shared: &Arc<RuntimeShared>,
     future: F,
     site: &'static Location<'static>,
 ) -> JoinHandle<F::Output>
@@ -172,7 +172,7 @@ where
 
 /// The same for one that stays until the runtime ends, also if the run in which it was started is over before.
 pub(crate) fn spawn_keeping_future<F>(
-    shared: &Arc<Shared>,
+    shared: &Arc<RuntimeShared>,
     future: F,
     site: &'static Location<'static>,
 ) -> JoinHandle<F::Output>
@@ -209,7 +209,7 @@ pub(crate) unsafe fn spawn_future_in<F: Future>(
 /// # Safety
 /// The future and its output are `Send` and outlive the fiber.
 unsafe fn start_task<F: Future>(
-    shared: &Shared,
+    shared: &RuntimeShared,
     root: RootRef,
     future: F,
     site: &'static Location<'static>,
@@ -262,10 +262,10 @@ impl<F: Future> TaskThunk<F> {
         } else {
             start_of_user_code(frame);
         }
-        let notify = Notify::<false>::for_waiter(frame.waiter_ref(), notify::polls_of(frame));
-        let waker = notify.waker();
+        let polling = Polling::<false>::for_waiter(frame.waiter_ref(), poll::polls_of(frame));
+        let waker = polling.waker();
         loop {
-            notify.begin_poll();
+            polling.begin_poll();
             let future = task.future.as_mut().expect("taken only at the end").as_mut();
             let mut cx = Context::from_waker(&waker);
             match catch_unwind(AssertUnwindSafe(|| future.poll(&mut cx))) {
@@ -286,8 +286,8 @@ impl<F: Future> TaskThunk<F> {
             if locals::must_stay(top) {
                 // Law 1: its fiber-locals need not be `Send`, so it keeps its stack and waits here, like `block_on`.
                 let site = frame.site.get().unwrap_or(Location::caller());
-                let how = Wait { reason: WaitReason::BlockOn, object: notify.object(), site, deadline: None };
-                match wait_or_cancelled(&notify, how) {
+                let how = Wait { reason: WaitReason::BlockOn, object: polling.object(), site, deadline: None };
+                match wait_or_cancelled(&polling, how) {
                     Outcome::Cancelled => {
                         drop_quietly(task);
                         end_of_user_code(frame);
@@ -298,7 +298,7 @@ impl<F: Future> TaskThunk<F> {
                 }
                 continue;
             }
-            if notify.is_called() {
+            if polling.is_called() {
                 // A future that is woken by its own poll again and again commits no park: it learns here that it is cancelled.
                 if frame.has(flag::ANY_CANCEL) {
                     drop_quietly(task);
@@ -314,8 +314,8 @@ impl<F: Future> TaskThunk<F> {
             // SAFETY: the storage is empty: the task was taken out above.
             unsafe { frame.put(task) };
             // Nothing of it stays on this stack.
-            drop(notify);
-            frame.waiter.word.begin_park_as(WaitKind::Revocable, Some(Notice::Outer));
+            drop(polling);
+            frame.waiter.word.begin_park_as(WaitKind::Revocable, Some(WakerNotice::Outer));
             return RunResult::Pending;
         }
     }

@@ -19,7 +19,7 @@ use crate::sched::members::gathering::Gathering;
 use crate::wait::park::{self, Wait, Waitable};
 use crate::wait::reason::WaitReason;
 use crate::wait::waitable::{Published, linked_or};
-use crate::wait::wake::call_all;
+use crate::wait::wake::call_wakers;
 use crate::waiter::node::{Node, Outcome};
 
 /// Members in the first chunk; each further one is twice as large, up to the last number.
@@ -86,7 +86,7 @@ impl<T> Gather<T> {
             let mut wakers = Vec::new();
             // SAFETY: just admitted, refused by its fiber, and the gathering is ours.
             unsafe { Gathering::arrive(node, &mut wakers) };
-            call_all(wakers);
+            call_wakers(wakers);
         }
     }
 

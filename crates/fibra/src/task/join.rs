@@ -37,7 +37,7 @@ use crate::wait::waitable::{Published, linked_or};
 use crate::waiter::cancel_reason::CancelReason;
 use crate::waiter::node::{Node, Outcome};
 pub use error::JoinError;
-use error::Kind;
+use error::JoinErrorKind;
 
 /// The handle of a fiber: join it, cancel it, ask for it. Dropping it lets the fiber go on by itself.
 ///
@@ -113,7 +113,7 @@ impl<T> JoinHandle<T> {
             return self.take_result();
         }
         if self.is_current() {
-            return Err(self.error(Kind::SelfJoin));
+            return Err(self.error(JoinErrorKind::SelfJoin));
         }
         if self.frame.has(flag::EXTRAS)
             && let Some(result) = self.do_errand_or_wait(site)
@@ -151,7 +151,7 @@ impl<T> JoinHandle<T> {
 
     fn join_at(self, deadline: Instant, site: &'static Location<'static>) -> Result<Result<T, JoinError>, Self> {
         match self.frame.join.result() {
-            None if self.is_current() => return Ok(Err(self.error(Kind::SelfJoin))),
+            None if self.is_current() => return Ok(Err(self.error(JoinErrorKind::SelfJoin))),
             None if !self.wait_for::<true>(WaitReason::Join, Some(deadline), site) => return Err(self),
             Some(FiberEnd::Cancelled | FiberEnd::NotStarted) => visit_scheduler(),
             _ => {}
@@ -274,7 +274,7 @@ impl<T> JoinHandle<T> {
                 // A scope around the join was cancelled.
                 pass_on(payload);
             }
-            self.error(Kind::Panicked(payload))
+            self.error(JoinErrorKind::Panicked(payload))
         })
     }
 
@@ -370,15 +370,15 @@ impl<T> JoinHandle<T> {
             // owned handle does.
             FiberEnd::Value => Ok(unsafe { frame.take::<T>() }),
             // SAFETY: as above, `publish_panic`.
-            FiberEnd::Panicked => Err(self.error(Kind::Panicked(unsafe { frame.take::<Panic>() }.payload()))),
-            FiberEnd::Cancelled => Err(self.error(Kind::Cancelled(reason_of(frame)))),
-            FiberEnd::NoStack => Err(self.error(Kind::NoStack)),
+            FiberEnd::Panicked => Err(self.error(JoinErrorKind::Panicked(unsafe { frame.take::<Panic>() }.payload()))),
+            FiberEnd::Cancelled => Err(self.error(JoinErrorKind::Cancelled(reason_of(frame)))),
+            FiberEnd::NoStack => Err(self.error(JoinErrorKind::NoStack)),
             FiberEnd::NotStarted => {
                 // SAFETY: as above; `refused_child` or `stackless` put it there.
                 unsafe { frame.take::<NotStarted>() }.take();
                 // A fiber that was refused has a reason; a fiber that got no stack has none.
                 let reason = reason_of(frame);
-                Err(self.error(reason.map_or(Kind::NoStack, |reason| Kind::Cancelled(Some(reason)))))
+                Err(self.error(reason.map_or(JoinErrorKind::NoStack, |reason| JoinErrorKind::Cancelled(Some(reason)))))
             }
         };
         mem::forget(self);
@@ -389,7 +389,7 @@ impl<T> JoinHandle<T> {
 
     #[cold]
     #[inline(never)]
-    fn error(&self, kind: Kind<Box<dyn Any + Send>>) -> JoinError {
+    fn error(&self, kind: JoinErrorKind<Box<dyn Any + Send>>) -> JoinError {
         // SAFETY: the handle keeps the frame from being recycled.
         let name = unsafe { self.frame.extras() }.and_then(|extras| extras.name.clone());
         JoinError::new(self.id(), name, kind)
@@ -444,11 +444,11 @@ impl<T> Drop for JoinHandle<T> {
                         }
                         FiberEnd::Panicked => {
                             // SAFETY: as above.
-                            unsafe { self.frame.take::<Panic>() }.nobody_is_told();
+                            unsafe { self.frame.take::<Panic>() }.unjoined();
                         }
                         FiberEnd::NotStarted => {
                             // SAFETY: as above.
-                            unsafe { self.frame.take::<NotStarted>() }.nobody_joins();
+                            unsafe { self.frame.take::<NotStarted>() }.unjoined();
                         }
                         _ => {}
                     }
@@ -470,8 +470,8 @@ impl<T> Drop for TakesNothing<'_, T> {
             // SAFETY: DONE, `publish_panic` put it there; it is taken by the owned handle only, and that is borrowed here.
             unsafe {
                 frame.look_at::<Panic, _>(|panic| {
-                    if let Panic::Shared(slot) = panic {
-                        slot.nobody_joins();
+                    if let Panic::RuntimeShared(slot) = panic {
+                        slot.unjoined();
                     }
                 });
             }
@@ -613,7 +613,7 @@ impl<T> Future for JoinFuture<T> {
         let this = &mut *self;
         let handle = this.handle.as_ref().expect("a future is not polled after it is ready");
         if handle.is_current() && !handle.has_ended() {
-            return Poll::Ready(Err(handle.error(Kind::SelfJoin)));
+            return Poll::Ready(Err(handle.error(JoinErrorKind::SelfJoin)));
         }
         if !handle.has_ended() {
             match this.wait.publish(cx.waker(), &handle.end()) {

@@ -28,6 +28,7 @@ pub(crate) mod gather;
 pub(crate) mod join;
 pub(crate) mod join_set;
 pub(crate) mod locals;
+pub(crate) mod own_locals;
 pub(crate) mod run;
 pub(crate) mod spawn;
 #[cfg(test)]

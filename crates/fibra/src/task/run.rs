@@ -20,7 +20,7 @@ use crate::fiber::outcome::FiberEnd;
 use crate::prim::atomic::{AtomicU64, Ordering};
 use crate::prim::discard_payload;
 use crate::sched::members::scope::{PanicSlot, ScopeRecord};
-use crate::sched::shared::Shared;
+use crate::sched::shared::RuntimeShared;
 
 /// The thunks of one closure type.
 pub(crate) struct Closure<F, T>(PhantomData<(F, T)>);
@@ -136,10 +136,10 @@ pub(crate) unsafe fn publish_panic(frame: &Frame, payload: Box<dyn std::any::Any
         return RunResult::Ended(FiberEnd::Cancelled);
     }
     // SAFETY: frames live for ever, and this is the running fiber's.
-    let shared = unsafe { Shared::of(&*ptr::from_ref(frame)) };
+    let shared = unsafe { RuntimeShared::of(&*ptr::from_ref(frame)) };
     let panic = if frame.has(flag::SCOPED) {
         // SAFETY: the flag is what `of` asks for.
-        Panic::Shared(unsafe { ScopeRecord::of(frame) }.keep_panic(payload))
+        Panic::RuntimeShared(unsafe { ScopeRecord::of(frame) }.keep_panic(payload))
     } else {
         Panic::Own { payload, untold: shared.detached_panics.clone() }
     };
@@ -147,7 +147,7 @@ pub(crate) unsafe fn publish_panic(frame: &Frame, payload: Box<dyn std::any::Any
     unsafe { frame.put(panic) };
     if !frame.join.publish_result(FiberEnd::Panicked) {
         // SAFETY: just put there, and the handle is gone.
-        unsafe { frame.take::<Panic>() }.nobody_is_told();
+        unsafe { frame.take::<Panic>() }.unjoined();
         // As in `publish_value`.
         end_of_user_code(frame);
     }
@@ -163,7 +163,7 @@ pub(crate) enum Panic {
         untold: Arc<AtomicU64>,
     },
     /// The child of a scope: shared with the scope, which passes on a panic that no joiner takes.
-    Shared(Arc<PanicSlot>),
+    RuntimeShared(Arc<PanicSlot>),
 }
 
 impl Panic {
@@ -171,20 +171,22 @@ impl Panic {
     pub(crate) fn payload(self) -> Box<dyn Any + Send> {
         match self {
             Self::Own { payload, .. } => payload,
-            Self::Shared(slot) => slot.take().unwrap_or_else(|| Box::new("a panic that its scope has passed on")),
+            Self::RuntimeShared(slot) => {
+                slot.take().unwrap_or_else(|| Box::new("a panic that its scope has passed on"))
+            }
         }
     }
 
     /// The handle was dropped without taking the panic.
-    pub(crate) fn nobody_is_told(self) {
+    pub(crate) fn unjoined(self) {
         match self {
             Self::Own { payload, untold } => {
                 // Relaxed: a number for people.
                 untold.fetch_add(1, Ordering::Relaxed);
                 drop_quietly(payload);
             }
-            Self::Shared(slot) => {
-                slot.nobody_joins();
+            Self::RuntimeShared(slot) => {
+                slot.unjoined();
                 drop_quietly(slot);
             }
         }

@@ -14,7 +14,7 @@ use crate::fiber::outcome::FiberEnd;
 use crate::fiber::slab;
 use crate::prim::atomic::Ordering;
 use crate::sched::members::scope::{NotStarted, ScopeRecord, ScopeRef};
-use crate::sched::shared::{RootRef, Shared};
+use crate::sched::shared::{RootRef, RuntimeShared};
 use crate::sched::worker::{Worker, take_ids};
 use crate::sched::{current, flight};
 use crate::waiter::cancel_reason::ReasonKind;
@@ -119,20 +119,42 @@ pub(crate) fn root_of(worker: &Worker) -> RootRef {
 unsafe fn spawn_on<F: FnOnce() -> T, T>(worker: &Worker, f: F, site: &'static Location<'static>) -> JoinHandle<T> {
     let shared = &*worker.shared;
     let root = root_of(worker);
-    // SAFETY: the running fiber.
-    let inherits = worker.current.get().is_some_and(|frame| unsafe { locals::has_locals(frame) });
     let base = shared.base_flags.look();
-    if inherits || !base.has(flag::UNCAPPED) || !worker.count_spawn(root) {
+    if has_locals(worker) || !base.has(flag::UNCAPPED) || !worker.count_spawn(root) {
         // SAFETY: passed on.
         return unsafe { spawn_with(shared, root, f, site, flag::NONE, None) };
     }
+    // SAFETY: passed on; the thunk is the one for `F`.
+    unsafe { push_counted(worker, root, f, Closure::<F, T>::THUNK, site, base) }
+}
+
+/// The rest of the fast paths: a fiber that is counted already gets a frame, and is pushed into the worker's queue.
+///
+/// # Safety
+/// As [`spawn_on`]; `thunk` expects an `F` in the storage and leaves a `T`.
+#[inline(always)]
+unsafe fn push_counted<F, T>(
+    worker: &Worker,
+    root: RootRef,
+    f: F,
+    thunk: &'static Thunk,
+    site: &'static Location<'static>,
+    flags: FlagSet,
+) -> JoinHandle<T> {
     let frame = worker.take_frame();
     // SAFETY: a fresh frame.
-    unsafe { fill(frame, shared, root, worker.take_id(), f, Closure::<F, T>::THUNK, site, base) };
+    unsafe { fill(frame, &worker.shared, root, worker.take_id(), f, thunk, site, flags) };
     worker.stats().spawned.add(1);
     let ticket = frame.waiter.word.publish_spawned();
     worker.push_spawned(frame, ticket);
     JoinHandle::new(frame)
+}
+
+/// Does the running fiber have fiber-locals, which a child may inherit?
+#[inline(always)]
+fn has_locals(worker: &Worker) -> bool {
+    // SAFETY: the running fiber.
+    worker.current.get().is_some_and(|frame| unsafe { locals::has_locals(frame) })
 }
 
 /// Starts a child of a scope with choices. Err: it was refused. The caller is told, so the scope need not be.
@@ -143,6 +165,7 @@ pub(crate) unsafe fn try_spawn_child<F: FnOnce() -> T, T>(
     scope: ScopeRef,
     f: F,
     site: &'static Location<'static>,
+    flags: FlagSet,
     extras: Extras,
     spread_to: Option<usize>,
 ) -> Result<JoinHandle<T>, RefusedBecause> {
@@ -154,7 +177,8 @@ pub(crate) unsafe fn try_spawn_child<F: FnOnce() -> T, T>(
         return Ok(refused(shared, site, reason));
     }
     // SAFETY: passed on.
-    let spawned = unsafe { try_spawn(shared, scope.root_ref(), f, site, flag::SCOPED, Some(extras), spread_to) };
+    let spawned =
+        unsafe { try_spawn(shared, scope.root_ref(), f, site, flags | flag::SCOPED, Some(extras), spread_to) };
     spawned.map_err(|refused| refused.reason)
 }
 
@@ -209,21 +233,13 @@ unsafe fn spawn_child_thunk<F, T>(
     if let Some(worker) = current::worker()
         && flags.is_empty()
         && ptr::eq(&*worker.shared, shared)
-        // SAFETY: the running fiber.
-        && !worker.current.get().is_some_and(|frame| unsafe { locals::has_locals(frame) })
+        && !has_locals(worker)
         && base.has(flag::UNCAPPED)
         && !scope.is_limited()
     {
         scope.count_spawn(Some(worker));
-        let frame = worker.take_frame();
-        // SAFETY: a fresh frame.
-        unsafe {
-            fill(frame, shared, scope.root_ref(), worker.take_id(), f, thunk, site, base | flag::SCOPED);
-        }
-        worker.stats().spawned.add(1);
-        let ticket = frame.waiter.word.publish_spawned();
-        worker.push_spawned(frame, ticket);
-        return JoinHandle::new(frame);
+        // SAFETY: passed on.
+        return unsafe { push_counted(worker, scope.root_ref(), f, thunk, site, base | flag::SCOPED) };
     }
     // SAFETY: passed on.
     unsafe { spawn_thunk_with(shared, scope.root_ref(), f, thunk, site, flags | flag::SCOPED, None) }
@@ -237,7 +253,7 @@ unsafe fn spawn_child_thunk<F, T>(
 #[allow(clippy::too_many_arguments)] // One place that writes all of a frame is worth a long list.
 pub(crate) unsafe fn fill<F>(
     frame: FrameRef,
-    shared: &Shared,
+    shared: &RuntimeShared,
     root: RootRef,
     id: u64,
     f: F,
@@ -262,7 +278,7 @@ pub(crate) unsafe fn fill<F>(
 /// # Safety
 /// As [`spawn_on`]; with PINNED they need not be sendable, but then this is a worker of `shared` (or `home` is set to this thread's).
 pub(crate) unsafe fn spawn_with<F: FnOnce() -> T, T>(
-    shared: &Shared,
+    shared: &RuntimeShared,
     root: RootRef,
     f: F,
     site: &'static Location<'static>,
@@ -278,7 +294,7 @@ pub(crate) unsafe fn spawn_with<F: FnOnce() -> T, T>(
 /// # Safety
 /// As [`spawn_with`].
 pub(crate) unsafe fn spawn_or_none_with<F: FnOnce() -> Option<T>, T>(
-    shared: &Shared,
+    shared: &RuntimeShared,
     root: RootRef,
     f: F,
     site: &'static Location<'static>,
@@ -291,7 +307,7 @@ pub(crate) unsafe fn spawn_or_none_with<F: FnOnce() -> Option<T>, T>(
 /// # Safety
 /// As [`spawn_with`]; `thunk` expects an `F` in the storage and leaves a `T`.
 unsafe fn spawn_thunk_with<F, T>(
-    shared: &Shared,
+    shared: &RuntimeShared,
     root: RootRef,
     f: F,
     thunk: &'static Thunk,
@@ -337,7 +353,7 @@ impl RefusedBecause {
 /// # Safety
 /// As [`spawn_with`].
 pub(crate) unsafe fn try_spawn<F: FnOnce() -> T, T>(
-    shared: &Shared,
+    shared: &RuntimeShared,
     root: RootRef,
     f: F,
     site: &'static Location<'static>,
@@ -353,7 +369,7 @@ pub(crate) unsafe fn try_spawn<F: FnOnce() -> T, T>(
 /// As [`spawn_with`]; `thunk` expects an `F` in the storage and leaves a `T`.
 #[allow(clippy::too_many_arguments)] // The one slow path of all spawns.
 pub(crate) unsafe fn try_spawn_thunk<F, T>(
-    shared: &Shared,
+    shared: &RuntimeShared,
     root: RootRef,
     f: F,
     thunk: &'static Thunk,
@@ -387,7 +403,7 @@ pub(crate) unsafe fn try_spawn_thunk<F, T>(
         true
     } else if let Some(scope) = scope {
         scope.count_spawn(worker);
-        if flags.has(flag::TASK) {
+        if flags.has(flag::TASK | flag::MOVES) {
             scope.note_task();
         }
         true
@@ -421,8 +437,10 @@ pub(crate) unsafe fn try_spawn_thunk<F, T>(
         frame.set_extras(extras);
     }
     let handle = JoinHandle::new(frame);
-    if flags.has(flag::TASK) {
+    if flags.has(flag::TASK | flag::MOVES) {
         shared.tasks.lock().insert(id, frame);
+    }
+    if flags.has(flag::TASK) {
         // Relaxed: a gauge; the worker that starts the task takes it back.
         shared.tasks_parked.fetch_add(1, Ordering::Relaxed);
     }
@@ -476,7 +494,11 @@ unsafe fn scope_of(root: RootRef, flags: FlagSet) -> Option<ScopeRef> {
 
 /// A handle of a fiber that was never started: it has ended already, cancelled.
 #[cold]
-pub(crate) fn refused<T>(shared: &Shared, site: &'static Location<'static>, reason: ReasonKind) -> JoinHandle<T> {
+pub(crate) fn refused<T>(
+    shared: &RuntimeShared,
+    site: &'static Location<'static>,
+    reason: ReasonKind,
+) -> JoinHandle<T> {
     never_started(shared, site, reason, None)
 }
 
@@ -487,7 +509,7 @@ pub(crate) fn refused<T>(shared: &Shared, site: &'static Location<'static>, reas
 /// As [`scope_of`].
 #[cold]
 pub(crate) unsafe fn refused_in<T>(
-    shared: &Shared,
+    shared: &RuntimeShared,
     root: RootRef,
     flags: FlagSet,
     site: &'static Location<'static>,
@@ -500,7 +522,7 @@ pub(crate) unsafe fn refused_in<T>(
 }
 
 fn never_started<T>(
-    shared: &Shared,
+    shared: &RuntimeShared,
     site: &'static Location<'static>,
     reason: ReasonKind,
     lost: Option<NotStarted>,

@@ -42,7 +42,7 @@ fn wrong_steps_are_found() {
                 let worker = current::worker().expect("on a worker");
                 let frame = worker.take_frame();
                 frame.waiter.word.publish_spawned();
-                worker.frames.with(|frames| frames.give(frame));
+                worker.caches.frames.with(|frames| frames.give(frame));
                 (0..100).for_each(|_| spawn(|| ()).join().unwrap());
             }
             _ => {}

@@ -10,14 +10,14 @@ use super::run::Closure;
 use super::spawn::{fill, root_of, try_spawn};
 use crate::fiber::frame::flag;
 use crate::sched::current;
-use crate::sched::shared::Shared;
+use crate::sched::shared::RuntimeShared;
 
 /// Starts one turn of an actor on its runtime: a fiber of the root scope that may run on any worker, is watched, and does not count under
 /// `max_fibers` (a message that was accepted must not be lost because of that limit). `behind`: the turn comes after the fibers that this
 /// worker has ready. Err: the runtime is shutting down, and `f` comes back.
 #[inline]
 pub(crate) fn launch<F: FnOnce() + Send + 'static>(
-    shared: &Arc<Shared>,
+    shared: &Arc<RuntimeShared>,
     f: F,
     site: &'static Location<'static>,
     behind: bool,

@@ -1,25 +1,12 @@
 //! Sleeping: a wait that only its deadline (or cancellation) ends. Above: users, `retry`, `rate`. Below: `wait::park`.
 
 use std::panic::Location;
-use std::task::Waker;
 use std::time::Duration;
 
 use super::Instant;
-use crate::wait::park::{self, Outcome, Wait, Waitable};
+use crate::wait::park::{self, Wait};
 use crate::wait::reason::WaitReason;
-use crate::wait::waitable::Published;
-use crate::waiter::node::Node;
-
-/// Nothing to publish: the timer is the only owner, besides cancellation.
-struct Nothing;
-
-impl Waitable for Nothing {
-    fn publish(&self, _: &Node) -> Published {
-        (Outcome::Pending, None)
-    }
-
-    fn unpublish(&self, _: &Node, _: &mut Vec<Waker>) {}
-}
+use crate::wait::waitable::Nothing;
 
 /// Sleeps for at least `duration`: the fiber, not its worker. A plain thread sleeps as a whole. `Duration::ZERO` is a yield.
 ///

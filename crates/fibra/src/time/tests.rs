@@ -24,8 +24,8 @@ fn watched() {
 
 // Law 10: timers of fibers, timed waits of threads, arms of a select and a limited rate go by the clock that the test controls.
 #[test]
-fn whoever_waits_for_time_goes_by_the_owners() {
-    passes_in_child("time::tests::whoever_waits_for_time_goes_by_the_owners", &[], || {
+fn waits_for_time_go_by_the_owners() {
+    passes_in_child("time::tests::waits_for_time_go_by_the_owners", &[], || {
         watched();
         let owner = own(1);
         let begin = Instant::now();

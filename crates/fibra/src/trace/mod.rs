@@ -141,11 +141,11 @@ struct Kept {
     whole: Option<PathBuf>,
 }
 
-static KEPT: PerProcess<Place> = PerProcess::new(Place::default);
+static KEPT: PerProcess<KeptTrace> = PerProcess::new(KeptTrace::default);
 
 /// Made anew in a forked child, which records nothing.
 #[derive(Debug, Default)]
-struct Place {
+struct KeptTrace {
     kept: Mutex<Kept>,
     /// Held while a file is written: several runtimes may end at once, and each of them writes the same file.
     writing: Mutex<()>,

@@ -103,7 +103,7 @@ struct Life {
     name: Option<Arc<str>>,
     spawn: Option<(u64, u64)>,
     site: Option<&'static Location<'static>>,
-    turns: Vec<Turn>,
+    turns: Vec<RecordedTurn>,
     /// When, by whom, why.
     wakes: Vec<(u64, u64, Cause)>,
     /// When, by whom.
@@ -111,7 +111,7 @@ struct Life {
 }
 
 #[derive(Debug, Clone)]
-struct Turn {
+struct RecordedTurn {
     start: u64,
     end: u64,
     worker: usize,
@@ -127,7 +127,7 @@ pub(super) fn picture(tracks: &[Arc<Track>], from: Moment) -> Picture {
     let snapshot = inspect::snapshot();
     let mut picture = Picture::default();
     let mut lives: BTreeMap<u64, Life> = BTreeMap::new();
-    let mut turns_of_workers: Vec<Vec<(u64, Turn)>> = Vec::new();
+    let mut turns_of_workers: Vec<Vec<(u64, RecordedTurn)>> = Vec::new();
     for (worker, (track, (copied, open))) in copies.into_iter().enumerate() {
         picture.lost += copied.lost;
         let name = match track.worker {
@@ -171,13 +171,13 @@ fn sort_in(
     worker: usize,
     line: &mut Line,
     lives: &mut BTreeMap<u64, Life>,
-) -> Option<(u64, Turn)> {
+) -> Option<(u64, RecordedTurn)> {
     // What was over before the beginning is no part of the picture.
     let is_in = |cycles: u64| cycles >= clock.start;
     match event {
         Event::Turn { fiber, start, end, left, reason, object, site } if is_in(end) => {
             let wait = WaitReason::from_bits(reason).map(|reason| (reason, object, site));
-            let turn = Turn { start: clock.nanos(start), end: clock.nanos(end), worker, left, wait };
+            let turn = RecordedTurn { start: clock.nanos(start), end: clock.nanos(end), worker, left, wait };
             lives.entry(fiber).or_default().turns.push(turn.clone());
             return Some((fiber, turn));
         }
@@ -241,9 +241,9 @@ fn place(start: &mut u64, end: &mut u64, after: u64) -> u64 {
     *end
 }
 
-fn worker_slices(turns: Vec<(u64, Turn)>, lives: &BTreeMap<u64, Life>) -> Vec<Slice> {
+fn worker_slices(turns: Vec<(u64, RecordedTurn)>, lives: &BTreeMap<u64, Life>) -> Vec<Slice> {
     let mut after = 0;
-    let slice = |(fiber, mut turn): (u64, Turn)| {
+    let slice = |(fiber, mut turn): (u64, RecordedTurn)| {
         after = place(&mut turn.start, &mut turn.end, after);
         let name = lives.get(&fiber).map_or_else(|| format!("#{fiber}"), |life| life.title(fiber));
         Slice { start: turn.start, end: turn.end, name, details: vec![("then", left_text(turn.left).to_owned())] }
@@ -266,7 +266,7 @@ impl Life {
         }
         for number in 0..self.turns.len() {
             let from = number.checked_sub(1).map_or(0, |before| self.turns[before].end);
-            let Turn { start, end, .. } = self.turns[number];
+            let RecordedTurn { start, end, .. } = self.turns[number];
             // A turn is noted as beginning where the one before it on its worker ended: that may be a moment before the wake.
             let next = self.wakes.partition_point(|wake| wake.0 <= from);
             if let Some((at, ..)) = self.wakes.get(next).filter(|wake| wake.0 > start && wake.0 < end) {
@@ -307,7 +307,7 @@ impl Life {
     }
 
     /// What a fiber did between this turn and the next, or until the end of the picture.
-    fn between(&self, slices: &mut Vec<Slice>, turn: &Turn, next: Option<u64>, end: u64, snapshot: &Snapshot) {
+    fn between(&self, slices: &mut Vec<Slice>, turn: &RecordedTurn, next: Option<u64>, end: u64, snapshot: &Snapshot) {
         if turn.left.is_end() || turn.left == Left::Runs {
             return;
         }

@@ -14,7 +14,7 @@ use crate::prim::panics;
 use crate::sched::current;
 use crate::sched::here::Here;
 use crate::sched::worker::{CALLS_PER_TURN, Worker};
-use crate::waiter::word::State;
+use crate::waiter::word::WaiterState;
 
 /// The cost of a call, taken from the budget (see the header).
 pub(crate) mod cost {
@@ -164,7 +164,7 @@ fn let_others_run(worker: &Worker, frame: FrameRef) {
     // raises the flag) a neighbour's panic would abort the process, and its cancellation would spoil std's count.
     let may_not = frame.has(flag::NO_SUSPEND) || std::thread::panicking() && panics::is_in_hook();
     if !may_not {
-        debug_assert!(frame.waiter.word.snapshot().is(State::Running), "no user code runs while PARKING");
+        debug_assert!(frame.waiter.word.snapshot().is(WaiterState::Running), "no user code runs while PARKING");
         worker.calls_left.set(CALLS_PER_TURN);
         // SAFETY: on the current fiber, whose word is RUNNING: no user code, and so no call that counts, runs while it is PARKING.
         unsafe { step_aside(worker, frame) };

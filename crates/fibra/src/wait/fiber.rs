@@ -7,9 +7,10 @@
 use super::park::Parker;
 use super::reason::WaitReason;
 use super::waitable::Wait;
-use super::{hooks, watch};
+use super::{hooks, own_locals, watch};
 use crate::fiber::frame::{FlagSet, FrameRef, flag};
 use crate::prim::policy;
+use crate::sched::current;
 use crate::sched::here::Here;
 use crate::sched::worker::{Worker, signal};
 use crate::waiter::node::WaiterRef;
@@ -30,8 +31,12 @@ impl Parker for FiberParker<'_> {
 
     #[inline(always)]
     fn is_plain(self) -> bool {
-        const ODD: FlagSet =
-            flag::ANY_CANCEL.and(flag::HOLD_OFF).and(flag::NO_SUSPEND).and(flag::WATCHED).and(flag::HOOKED);
+        const ODD: FlagSet = flag::ANY_CANCEL
+            .and(flag::HOLD_OFF)
+            .and(flag::NO_SUSPEND)
+            .and(flag::WATCHED)
+            .and(flag::HOOKED)
+            .and(flag::OWN_LOCALS);
         !self.frame.has(ODD) && !std::thread::panicking()
     }
 
@@ -66,7 +71,10 @@ impl Parker for FiberParker<'_> {
         top.note_wait(how.reason as u8, how.object, how.site, self.worker.cached_now());
         match how.deadline {
             // SAFETY: on the current fiber, whose word is PARKING or claimed. (Nothing unwinds, and nothing is held off.)
-            None if plainly => unsafe { self.worker.suspend(self.frame, signal::PARK) },
+            None if plainly => {
+                // SAFETY: as below.
+                unsafe { self.worker.suspend(self.frame, signal::PARK) };
+            }
             // SAFETY: as above.
             None => unsafe { leave(self.worker, self.frame, signal::PARK) },
             Some(deadline) => {
@@ -125,7 +133,7 @@ impl<'a> FiberParker<'a> {
 #[inline(always)]
 pub(crate) unsafe fn leave(worker: &Worker, frame: FrameRef, signal: usize) {
     // A fiber that unwinds without the hook has no flag yet, and its neighbours must know that it unwinds.
-    if frame.has(flag::HOLD_OFF) || std::thread::panicking() {
+    if frame.has(flag::HOLD_OFF | flag::OWN_LOCALS) || std::thread::panicking() {
         // SAFETY: passed on.
         unsafe { leave_unwinding(worker, frame, signal) };
     } else {
@@ -134,7 +142,7 @@ pub(crate) unsafe fn leave(worker: &Worker, frame: FrameRef, signal: usize) {
     }
 }
 
-/// The same for a fiber that may be unwinding (it is inside a destructor), or holds cancellation off.
+/// The same for a fiber that may be unwinding (it is inside a destructor), holds cancellation off, or has thread-locals of its own.
 ///
 /// # Safety
 /// As there.
@@ -143,6 +151,12 @@ pub(crate) unsafe fn leave(worker: &Worker, frame: FrameRef, signal: usize) {
 unsafe fn leave_unwinding(worker: &Worker, frame: FrameRef, signal: usize) {
     let (rules, here) = (worker.rules(), Here::on(worker, frame));
     let share = rules.leaves(here);
+    if frame.has(flag::OWN_LOCALS) {
+        // SAFETY: passed on.
+        unsafe { own_locals::suspend(worker, frame, signal) };
+        // (It may have come back on another worker.)
+        return rules.is_back(Here::on(current::worker().unwrap_or(worker), frame), share);
+    }
     // SAFETY: passed on.
     unsafe { worker.suspend(frame, signal) };
     rules.is_back(here, share);
@@ -161,7 +175,9 @@ pub(crate) unsafe fn step_aside(worker: &Worker, frame: FrameRef) {
 /// Lets others run first.
 #[inline(always)]
 pub(super) fn yield_fiber(worker: &Worker, frame: FrameRef) {
-    if frame.has(flag::ANY_CANCEL | flag::NO_SUSPEND | flag::HOLD_OFF | flag::HOOKED) || std::thread::panicking() {
+    if frame.has(flag::ANY_CANCEL | flag::NO_SUSPEND | flag::HOLD_OFF | flag::HOOKED | flag::OWN_LOCALS)
+        || std::thread::panicking()
+    {
         return yield_oddly(worker, frame);
     }
     // SAFETY: on the current fiber, whose word is RUNNING.

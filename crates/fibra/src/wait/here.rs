@@ -14,7 +14,7 @@ use crate::sched::here::Here;
 use crate::sched::worker::Worker;
 use crate::waiter::node::Outcome;
 use crate::waiter::record::ThreadRecord;
-use crate::waiter::word::{Arm, WaitKind};
+use crate::waiter::word::{CompletedBy, WaitKind};
 
 /// Unwinds the current fiber or thread, which is cancelled and may be unwound.
 #[cold]
@@ -26,7 +26,7 @@ pub(crate) fn deliver() -> ! {
 
 /// Waits, as the current fiber or thread.
 #[inline(always)]
-pub(super) fn wait_here(waitable: impl Waitable + Copy, how: Wait, manner: Manner) -> (Outcome, Option<Arm>) {
+pub(super) fn wait_here(waitable: impl Waitable + Copy, how: Wait, manner: Manner) -> (Outcome, Option<CompletedBy>) {
     match current::worker() {
         // (Copies: what the usual way needs stays in registers.)
         None => wait_on_thread(&{ waitable }, &{ how }, manner),
@@ -59,7 +59,7 @@ pub(crate) fn wait_with(record: &'static ThreadRecord, waitable: impl Waitable +
 }
 
 #[inline(never)]
-fn wait_on_thread(waitable: &impl Waitable, how: &Wait, manner: Manner) -> (Outcome, Option<Arm>) {
+fn wait_on_thread(waitable: &impl Waitable, how: &Wait, manner: Manner) -> (Outcome, Option<CompletedBy>) {
     ThreadRecord::with_mine(|record| wait_as(record, waitable, *how, manner))
 }
 

@@ -13,7 +13,7 @@ use crate::waiter::flags::flag;
 use crate::waiter::node::{Node, Outcome, WaiterRef};
 use crate::waiter::record::ThreadRecord;
 use crate::waiter::revoke;
-use crate::waiter::word::{Arm, State, WaitKind};
+use crate::waiter::word::{CompletedBy, WaitKind, WaiterState};
 
 #[cfg(loom)]
 loom::thread_local! {
@@ -43,11 +43,11 @@ pub(crate) fn cancel(waiter: WaiterRef) {
 }
 
 /// Waits, as the model's thread that runs here.
-pub(super) fn wait_here(waitable: impl Waitable + Copy, how: Wait, manner: Manner) -> (Outcome, Option<Arm>) {
+pub(super) fn wait_here(waitable: impl Waitable + Copy, how: Wait, manner: Manner) -> (Outcome, Option<CompletedBy>) {
     let mine = MINE.with(|record| *record);
     // A thread whose record is about to park when it waits again (in a waker that waits) takes another record. Type-stable for the rest
     // of the model, like every record.
-    let record = if me().get().word.snapshot().is(State::Running) { mine } else { ThreadRecord::leaked() };
+    let record = if me().get().word.snapshot().is(WaiterState::Running) { mine } else { ThreadRecord::leaked() };
     wait_as(record, waitable, how, manner)
 }
 

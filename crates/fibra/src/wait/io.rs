@@ -337,7 +337,7 @@ mod tests {
     // On a plain thread: a report that comes between its try and its wait is not slept through, and neither is one that came while no
     // operation waited.
     #[test]
-    fn a_thread_hears_of_what_was_reported_to_nobody() {
+    fn a_thread_hears_of_what_was_reported_before_it_waited() {
         let (here, mut there) = UnixStream::pair().unwrap();
         let io = Io::new(here);
         let wait = |seen: Seen, limit: Duration| {

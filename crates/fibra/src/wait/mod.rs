@@ -14,7 +14,7 @@
 //! watch.rs    the owner of a fiber learns that it waits
 //! wake.rs     setting a claimed waiter going
 //! task.rs     the wait of a future
-//! notify.rs   waits without a node: futures that are polled by a fiber, a thread or the scheduler
+//! poll.rs     waits without a node: futures that are polled by a fiber, a thread or the scheduler
 //! io.rs       waiting for a descriptor: the loop around every operation on a socket, and its async form
 //! ```
 //!
@@ -33,8 +33,10 @@ mod here;
 pub mod hooks;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod io;
-pub(crate) mod notify;
+#[cfg(not(any(loom, shuttle)))]
+pub(crate) mod own_locals;
 pub(crate) mod park;
+pub(crate) mod poll;
 pub(crate) mod reason;
 pub(crate) mod task;
 mod thread;

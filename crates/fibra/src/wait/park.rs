@@ -22,8 +22,8 @@ use crate::prim::bug::seeded_bug;
 use crate::waiter::flags::flag;
 pub(crate) use crate::waiter::node::Outcome;
 use crate::waiter::node::{Node, WaiterRef};
-use crate::waiter::record::{call, call_all};
-use crate::waiter::word::{ARM_CANCEL, ARM_TIMEOUT, Arm, Ticket, WaitKind};
+use crate::waiter::record::{call_waker, call_wakers};
+use crate::waiter::word::{ARM_CANCEL, ARM_TIMEOUT, CompletedBy, Ticket, WaitKind};
 
 /// A waiter: a fiber, a thread, or a model's thread.
 pub(crate) trait Parker: Copy {
@@ -120,7 +120,11 @@ pub(crate) fn wait_to_pass_on(waitable: impl Waitable + Copy, how: Wait) -> Outc
 /// The wait of a select. Also gives the arm that an owner completed, if one did: that is possible even if `publish` found nothing to wait
 /// for, since some arms were visible by then. `watching`: the select has an arm for cancellation, which then ends the wait as
 /// [`Outcome::Cancelled`]; otherwise cancellation unwinds.
-pub(crate) fn wait_for_any(waitable: impl Waitable + Copy, how: Wait, watching: bool) -> (Outcome, Option<Arm>) {
+pub(crate) fn wait_for_any(
+    waitable: impl Waitable + Copy,
+    how: Wait,
+    watching: bool,
+) -> (Outcome, Option<CompletedBy>) {
     match wait_here(waitable, how, if watching { Manner::Watching } else { Manner::Plain }) {
         (Outcome::Cancelled, _) if !watching => deliver(),
         ended => ended,
@@ -151,7 +155,7 @@ pub(crate) fn wait_as<P: Parker, W: Waitable + Copy>(
     waitable: W,
     how: Wait,
     manner: Manner,
-) -> (Outcome, Option<Arm>) {
+) -> (Outcome, Option<CompletedBy>) {
     if !parker.is_plain() {
         // (Copies: the values that the plain case needs stay in registers.)
         return wait_closely(parker, &{ waitable }, &{ how }, manner);
@@ -162,7 +166,12 @@ pub(crate) fn wait_as<P: Parker, W: Waitable + Copy>(
 /// The wait of a waiter that is cancelled, holds cancellation off, or may not wait.
 #[cold]
 #[inline(never)]
-fn wait_closely<P: Parker, W: Waitable>(parker: P, waitable: &W, how: &Wait, manner: Manner) -> (Outcome, Option<Arm>) {
+fn wait_closely<P: Parker, W: Waitable>(
+    parker: P,
+    waitable: &W,
+    how: &Wait,
+    manner: Manner,
+) -> (Outcome, Option<CompletedBy>) {
     let kind = parker.kind(manner.kind(how), how.reason);
     if is_cancelled_before(parker, kind, waitable) {
         return (Outcome::Cancelled, None);
@@ -187,7 +196,7 @@ fn park<P: Parker, W: Waitable + Copy>(
     how: Wait,
     kind: WaitKind,
     plainly: bool,
-) -> (Outcome, Option<Arm>) {
+) -> (Outcome, Option<CompletedBy>) {
     let word = &parker.waiter().get().word;
     if how.deadline.is_some_and(|deadline| parker.is_over(deadline)) {
         parker.pass();
@@ -210,7 +219,7 @@ fn park<P: Parker, W: Waitable + Copy>(
 /// Time or cancellation was faster.
 #[cold]
 #[inline(never)]
-fn end_otherwise(waitable: &impl Waitable, node: &Node, arm: Arm) -> Outcome {
+fn end_otherwise(waitable: &impl Waitable, node: &Node, arm: CompletedBy) -> Outcome {
     take_back(waitable, node);
     if arm == ARM_CANCEL { Outcome::Cancelled } else { Outcome::TimedOut }
 }
@@ -219,7 +228,7 @@ fn end_otherwise(waitable: &impl Waitable, node: &Node, arm: Arm) -> Outcome {
 /// visible: a canceller, whose cancellation then comes at the next wait; another arm of a select, whose number is returned; or a waker that
 /// was called twice.
 #[inline]
-fn call_off<P: Parker>(parker: P, waker: Option<Waker>) -> Option<Arm> {
+fn call_off<P: Parker>(parker: P, waker: Option<Waker>) -> Option<CompletedBy> {
     let word = &parker.waiter().get().word;
     let arm = if word.abort_park() || seeded_bug("abort_unanswered") {
         None
@@ -228,7 +237,7 @@ fn call_off<P: Parker>(parker: P, waker: Option<Waker>) -> Option<Arm> {
         Some(word.snapshot().arm())
     };
     if let Some(waker) = waker {
-        call(waker);
+        call_waker(waker);
     }
     arm
 }
@@ -239,7 +248,7 @@ fn take_back<W: Waitable>(waitable: &W, node: &Node) {
     let mut owed = Vec::new();
     waitable.unpublish(node, &mut owed);
     if !owed.is_empty() {
-        call_all(owed);
+        call_wakers(owed);
     }
 }
 

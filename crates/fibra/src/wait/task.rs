@@ -10,8 +10,8 @@ use std::task::Waker;
 use super::waitable::Waitable;
 use crate::prim::bug::seeded_bug;
 use crate::waiter::node::Outcome;
-use crate::waiter::record::{TaskRecord, call, call_all};
-use crate::waiter::word::{Commit, State};
+use crate::waiter::record::{TaskRecord, call_waker, call_wakers};
+use crate::waiter::word::{Commit, WaiterState};
 
 /// The wait of a future, if one is published.
 #[derive(Debug, Default)]
@@ -52,13 +52,13 @@ impl TaskWait {
                 crate::prim::thread::yield_now();
             }
             word.resume();
-            word.check_is(State::Running);
+            word.check_is(WaiterState::Running);
             record.node.outcome.get()
         };
         let mut owed = Vec::new();
         waitable.unpublish(&record.node, &mut owed);
         record.give();
-        call_all(owed);
+        call_wakers(owed);
         ended
     }
 
@@ -84,7 +84,7 @@ impl TaskWait {
         debug_assert!(aborted, "a wait that was not published has no owner that could claim it");
         record.give();
         if let Some(waker) = peer {
-            call(waker);
+            call_waker(waker);
         }
         published
     }

@@ -9,7 +9,7 @@ use std::task::Waker;
 
 use super::reason::WaitReason;
 use crate::waiter::node::{Node, Outcome};
-use crate::waiter::word::{Notice, WaitKind};
+use crate::waiter::word::{WaitKind, WakerNotice};
 
 /// The result of a [`publish`](Waitable::publish), and the waker of a peer whose wait it completed: user code, to be called by the waiter
 /// when PARKING is over.
@@ -53,9 +53,9 @@ pub(crate) trait Waitable {
         false
     }
 
-    /// Does the wait have no node, and end by a notice to the waiter? See `wait::notify`.
+    /// Does the wait have no node, and end by a notice to the waiter? See `wait::poll`.
     #[inline(always)]
-    fn ended_by(&self) -> Option<Notice> {
+    fn ended_by(&self) -> Option<WakerNotice> {
         None
     }
 }
@@ -82,7 +82,7 @@ impl<W: Waitable + ?Sized> Waitable for &W {
         (**self).is_settled()
     }
     #[inline(always)]
-    fn ended_by(&self) -> Option<Notice> {
+    fn ended_by(&self) -> Option<WakerNotice> {
         (**self).ended_by()
     }
 }
@@ -110,4 +110,15 @@ impl Wait {
     pub(crate) fn kind(&self) -> WaitKind {
         if self.reason.is_binding() { WaitKind::Binding } else { WaitKind::Revocable }
     }
+}
+
+/// Nothing to publish: the timer is the only owner, besides cancellation.
+pub(crate) struct Nothing;
+
+impl Waitable for Nothing {
+    fn publish(&self, _: &Node) -> Published {
+        (Outcome::Pending, None)
+    }
+
+    fn unpublish(&self, _: &Node, _: &mut Vec<Waker>) {}
 }

@@ -6,52 +6,52 @@ use std::task::Waker;
 #[cfg(not(any(loom, shuttle)))]
 use crate::fiber::frame::Frame;
 #[cfg(not(any(loom, shuttle)))]
+pub(crate) use crate::sched::call_wakers::call_wakers_where_fit;
+#[cfg(not(any(loom, shuttle)))]
 use crate::sched::current;
 #[cfg(not(any(loom, shuttle)))]
-pub(crate) use crate::sched::enqueue::Place;
+pub(crate) use crate::sched::enqueue::QueueEnd;
 #[cfg(not(any(loom, shuttle)))]
 use crate::sched::enqueue::enqueue;
-#[cfg(not(any(loom, shuttle)))]
-pub(crate) use crate::sched::wakers::call_where_fit;
 use crate::waiter::record::Claimed;
-pub(crate) use crate::waiter::record::{call, call_all};
+pub(crate) use crate::waiter::record::{call_waker, call_wakers};
 
 /// Lets a claimed waiter go on, its slot being filled. May be called under a lock of the object: no user code runs here. An async
 /// waiter's waker is returned instead, to be called when no lock is held.
 #[must_use]
 #[inline(always)]
 #[cfg(not(any(loom, shuttle)))]
-pub(crate) fn go(claimed: Claimed, place: Place) -> Option<Waker> {
-    claimed.go_with(|fiber| enqueue(Frame::from_waiter(fiber), place))
+pub(crate) fn make_runnable(claimed: Claimed, place: QueueEnd) -> Option<Waker> {
+    claimed.make_runnable_with(|fiber| enqueue(Frame::from_waiter(fiber), place))
 }
 
 /// The same for a fiber that [`Claimed::of_parked`] claimed.
 #[inline(always)]
 #[cfg(not(any(loom, shuttle)))]
-pub(crate) fn go_parked(claimed: Claimed, place: Place) {
+pub(crate) fn make_parked_runnable(claimed: Claimed, place: QueueEnd) {
     enqueue(Frame::from_waiter(claimed.into_fiber()), place);
 }
 
 /// Models have threads and tasks, and no queues.
 #[cfg(any(loom, shuttle))]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Place {
+pub(crate) enum QueueEnd {
     Next,
     Tail,
 }
 
 #[cfg(any(loom, shuttle))]
 #[must_use]
-pub(crate) fn go(claimed: Claimed, _: Place) -> Option<Waker> {
-    claimed.go_with(|_| unreachable!("no fibers in a model"))
+pub(crate) fn make_runnable(claimed: Claimed, _: QueueEnd) -> Option<Waker> {
+    claimed.make_runnable_with(|_| unreachable!("no fibers in a model"))
 }
 
 /// Has wakers called soon, from a place where user code may not run because the caller is PARKING: on a fiber of their own. On a plain
 /// thread they are called here; if one of them waits, it does so with another record.
-pub(crate) fn call_soon(wakers: Vec<Waker>) {
+pub(crate) fn call_wakers_soon(wakers: Vec<Waker>) {
     #[cfg(not(any(loom, shuttle)))]
     if let Some(worker) = current::worker() {
-        return worker.call_wakers(wakers);
+        return worker.spawn_call_of_wakers(wakers);
     }
-    call_all(wakers);
+    call_wakers(wakers);
 }

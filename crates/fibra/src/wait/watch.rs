@@ -4,10 +4,11 @@
 //! wait; a fiber without the flag pays nothing, since the flag is one more bit of a test that is made anyway.
 //!
 //! Invariants
-//! * `FiberTop::watch` points to a [`Watch`] only while [`watched`] runs on that fiber: the guard takes it away also when `f` unwinds.
+//! * `FiberTop::watch` points to a [`WaitObserver`] only while [`watched`] runs on that fiber: the guard takes it away also when `f`
+//!   unwinds.
 //! * An [`Interrupt`] names a frame only from before a wait of its fiber begins until that wait is over, so under its lock the frame is
 //!   that fiber's and is not recycled.
-//! * Both calls of a [`Watch`] run on the fiber, with its word RUNNING; they call no user code and do not wait.
+//! * Both calls of a [`WaitObserver`] run on the fiber, with its word RUNNING; they call no user code and do not wait.
 
 use std::any::Any;
 
@@ -15,10 +16,10 @@ use super::waitable::Wait;
 use crate::fiber::frame::{FrameRef, flag};
 use crate::prim::spin::SpinLock;
 use crate::sched::current;
-use crate::waiter::word::State;
+use crate::waiter::word::WaiterState;
 
 /// A listener for the waits of a fiber.
-pub(crate) trait Watch {
+pub(crate) trait WaitObserver {
     /// The fiber is about to wait. It may be cancelled in here, by its [`interrupt`](Self::interrupt).
     fn parks(&self, how: &Wait);
     /// The wait is over, however it ended.
@@ -57,7 +58,7 @@ impl Interrupt {
         self.0.with(|slot| {
             slot.is_some_and(|frame| {
                 let word = frame.waiter.word.snapshot();
-                word.is(State::Parked) && !word.is_claimed()
+                word.is(WaiterState::Parked) && !word.is_claimed()
             })
         })
     }
@@ -70,10 +71,10 @@ impl std::fmt::Debug for Interrupt {
 }
 
 /// What `FiberTop::watch` points to.
-type Slot<'a> = &'a dyn Watch;
+type WatchSlot<'a> = &'a dyn WaitObserver;
 
 /// Runs `f` on the current fiber with its waits watched. On a plain thread, which is not watched, it just runs `f`.
-pub(crate) fn watched<R>(watch: &dyn Watch, f: impl FnOnce() -> R) -> R {
+pub(crate) fn watched<R>(watch: &dyn WaitObserver, f: impl FnOnce() -> R) -> R {
     struct Restore {
         frame: FrameRef,
         before: *const (),
@@ -90,7 +91,7 @@ pub(crate) fn watched<R>(watch: &dyn Watch, f: impl FnOnce() -> R) -> R {
         }
     }
     let Some((frame, top)) = current::fiber().and_then(|frame| Some((frame, frame.top()?))) else { return f() };
-    let slot: Slot<'_> = watch;
+    let slot: WatchSlot<'_> = watch;
     let before = top.watch.replace(std::ptr::from_ref(&slot).cast());
     let lower = !frame.has(flag::WATCHED);
     if lower {
@@ -101,7 +102,7 @@ pub(crate) fn watched<R>(watch: &dyn Watch, f: impl FnOnce() -> R) -> R {
 }
 
 /// Calls `f` with the innermost watch of the current fiber, and with its data if that is a `T`.
-pub(crate) fn with_current<T: 'static, R>(f: impl FnOnce(&T, &dyn Watch) -> R) -> Option<R> {
+pub(crate) fn with_current<T: 'static, R>(f: impl FnOnce(&T, &dyn WaitObserver) -> R) -> Option<R> {
     let frame = current::fiber().filter(|frame| frame.has(flag::WATCHED))?;
     // SAFETY: it is the running fiber.
     let watch = unsafe { slot_of(frame) }?;
@@ -119,10 +120,10 @@ pub(crate) fn label_of(frame: FrameRef) -> Option<String> {
 
 /// # Safety
 /// `frame` is the running fiber, and the answer is not kept beyond a call into the watch.
-unsafe fn slot_of<'a>(frame: FrameRef) -> Option<Slot<'a>> {
+unsafe fn slot_of<'a>(frame: FrameRef) -> Option<WatchSlot<'a>> {
     let slot = frame.top()?.watch.get();
     // SAFETY: set by `watched`, further up on this very stack, which takes it away before it returns; and only the fiber itself sets it.
-    unsafe { slot.cast::<Slot<'a>>().as_ref() }.copied()
+    unsafe { slot.cast::<WatchSlot<'a>>().as_ref() }.copied()
 }
 
 /// The running fiber, which has the flag WATCHED, is about to wait.

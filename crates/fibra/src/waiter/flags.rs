@@ -20,6 +20,8 @@
 //! | `NOTIFIED`, `NOTIFIED_INSIDE` | calls of wakers; lowered before a poll | announced | the polling waiter, before and after it parks |
 //! | `WATCHED`, `HOOKED` | the spawner, or the running fiber | given, or its own | the running fiber |
 //! | `HOLD_OFF`, `NO_SUSPEND` | the running fiber | its own | the running fiber, and the joiner of one that has ended |
+//! | `OWN_LOCALS` | the running fiber | its own | the running fiber |
+//! | `MOVES` | the spawner; lowered for a while by the running fiber | given, or its own | the running fiber, and the worker that runs it |
 //! | `CANCEL_ON_DROP` | the one handle | its own | the handle |
 //! | `EXTRAS` | the spawner, before the fiber is published | its own | all that have the frame |
 //! | all others | the spawner | given | all that have the frame |
@@ -58,7 +60,7 @@ pub(crate) mod flag {
     pub(crate) const CLEANUP: FlagSet = FlagSet(1 << 28);
     /// Scopes are open here: a canceller of the fiber cancels them too.
     pub(crate) const OPEN_SCOPES: FlagSet = FlagSet(1 << 15);
-    /// A waker of the future that the waiter polls was called; see `wait::notify`.
+    /// A waker of the future that the waiter polls was called; see `wait::poll`.
     pub(crate) const NOTIFIED: FlagSet = FlagSet(1 << 27);
     /// The same for a future that it polls inside the poll of another future.
     pub(crate) const NOTIFIED_INSIDE: FlagSet = FlagSet(1 << 29);
@@ -96,7 +98,13 @@ pub(crate) mod flag {
     pub(crate) const BEHIND: FlagSet = FlagSet(1 << 19);
     /// Hooks are called around its suspensions: see `wait::hooks`.
     pub(crate) const HOOKED: FlagSet = FlagSet(1 << 20);
-    /// It calls wakers for its worker; see `sched::wakers`.
+    /// It is to run with thread-locals of its own: see `wait::own_locals`. Without effect on a task and on a half of a `join`.
+    pub(crate) const WANTS_LOCALS: FlagSet = FlagSet(1 << 21);
+    /// It runs with thread-locals of its own.
+    pub(crate) const OWN_LOCALS: FlagSet = FlagSet(1 << 22);
+    /// Between two runs it belongs to no worker, as a task does, but keeps its stack: see `sched::life::moving`. Only with WANTS_LOCALS.
+    pub(crate) const MOVES: FlagSet = FlagSet(1 << 23);
+    /// It calls wakers for its worker; see `sched::call_wakers`.
     pub(crate) const CALLS_WAKERS: FlagSet = FlagSet(1 << 17);
 }
 

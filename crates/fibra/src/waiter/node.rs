@@ -13,12 +13,12 @@ use std::cell::Cell;
 use std::ptr::{self, NonNull};
 
 use super::flags::Flags;
-use super::word::{ARM_FIRST, Arm, Ticket, Word};
+use super::word::{ARM_FIRST, CompletedBy, Ticket, Word};
 
 /// The kind of a waiter: it decides how the waiter is woken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
-pub(crate) enum Kind {
+pub(crate) enum WaiterKind {
     /// A frame of `fiber`. Zero, so that zeroed frames are valid.
     Fiber = 0,
     /// A record of an OS thread.
@@ -32,21 +32,21 @@ pub(crate) enum Kind {
 #[repr(C)]
 pub(crate) struct Waiter {
     pub(crate) word: Word,
-    kind: Kind,
+    kind: WaiterKind,
     pub(crate) flags: Flags,
 }
 
 impl Waiter {
     #[cfg(not(loom))]
-    pub(crate) const fn new(kind: Kind) -> Self {
+    pub(crate) const fn new(kind: WaiterKind) -> Self {
         Self { word: Word::new(), kind, flags: Flags::new() }
     }
     #[cfg(loom)]
-    pub(crate) fn new(kind: Kind) -> Self {
+    pub(crate) fn new(kind: WaiterKind) -> Self {
         Self { word: Word::new(), kind, flags: Flags::new() }
     }
     #[inline(always)]
-    pub(crate) fn kind(&self) -> Kind {
+    pub(crate) fn kind(&self) -> WaiterKind {
         self.kind
     }
 }
@@ -90,7 +90,7 @@ pub(crate) enum Role {
     /// What it asks for (a place, a lock), and not a mere wake: the waiter could not try again.
     Grant,
     /// A wake only: an async waiter. Nothing moves; it looks again when it is polled, or passes the wake on when it is dropped.
-    Notify,
+    Call,
     /// To know that something happened. Nothing moves, and nothing is owed.
     Observe,
 }
@@ -108,7 +108,7 @@ pub(crate) enum Outcome {
     Closed,
     /// Nothing moved: try again, it may work now.
     Retry,
-    /// For a future that waits for a place: a receiver looked for a value; see `State::invite` of a channel.
+    /// For a future that waits for a place: a receiver looked for a value; see `WaiterState::invite` of a channel.
     Invited,
     /// Time was up first, and nothing moved.
     TimedOut,
@@ -129,7 +129,7 @@ pub(crate) struct Node {
     /// The rank of this node among the nodes of its wait in its list, if [`WaitList::push_shuffled`] linked it.
     rank: Cell<u32>,
     linked: Cell<bool>,
-    arm: Cell<Arm>,
+    arm: Cell<CompletedBy>,
     /// One of several arms: its waiter is enqueued behind what is ready, whereas a partner with a single arm runs next.
     pub(crate) several: Cell<bool>,
     pub(crate) role: Cell<Role>,
@@ -173,7 +173,7 @@ impl Node {
 
     /// Sets the wait that this node stands for. Called before linking.
     #[inline(always)]
-    pub(crate) fn set(&self, waiter: WaiterRef, ticket: Ticket, arm: Arm) {
+    pub(crate) fn set(&self, waiter: WaiterRef, ticket: Ticket, arm: CompletedBy) {
         self.waiter.set(Some(waiter));
         self.ticket.set(ticket);
         self.arm.set(arm);
@@ -187,7 +187,7 @@ impl Node {
 
     /// The wait it stands for: copied out, since the node may be gone as soon as the claim is released.
     #[inline(always)]
-    pub(crate) fn target(&self) -> (WaiterRef, Ticket, Arm) {
+    pub(crate) fn target(&self) -> (WaiterRef, Ticket, CompletedBy) {
         self.target_if_any().expect("a linked node has a waiter")
     }
 
@@ -196,7 +196,7 @@ impl Node {
     /// # Safety
     /// The node stands for a wait: it was made for one, or [`set`](Self::set).
     #[inline(always)]
-    pub(crate) unsafe fn target_of_wait(&self) -> (WaiterRef, Ticket, Arm) {
+    pub(crate) unsafe fn target_of_wait(&self) -> (WaiterRef, Ticket, CompletedBy) {
         // SAFETY: the contract.
         let waiter = unsafe { self.waiter.get().unwrap_unchecked() };
         (waiter, self.ticket.get(), self.arm.get())
@@ -204,7 +204,7 @@ impl Node {
 
     /// The same for a list that also has nodes without a wait in it; see `sched::members::gathering`.
     #[inline(always)]
-    pub(crate) fn target_if_any(&self) -> Option<(WaiterRef, Ticket, Arm)> {
+    pub(crate) fn target_if_any(&self) -> Option<(WaiterRef, Ticket, CompletedBy)> {
         Some((self.waiter.get()?, self.ticket.get(), self.arm.get()))
     }
 }
@@ -372,7 +372,7 @@ impl WaitList {
     ///
     /// # Safety
     /// Under the object's lock.
-    pub(crate) unsafe fn pop_front(&self) -> Option<(WaiterRef, Ticket, Arm)> {
+    pub(crate) unsafe fn pop_front(&self) -> Option<(WaiterRef, Ticket, CompletedBy)> {
         // SAFETY: passed on; no owner has let the waiter go on.
         unsafe { self.pop_front_node() }.map(Node::target)
     }
@@ -397,7 +397,7 @@ mod tests {
     // Several nodes of one wait: each is the first of them as often as the others, and none overtakes another wait.
     #[test]
     fn nodes_of_one_wait_are_shuffled() {
-        let (before, waiter) = (Waiter::new(Kind::Fiber), Waiter::new(Kind::Fiber));
+        let (before, waiter) = (Waiter::new(WaiterKind::Fiber), Waiter::new(WaiterKind::Fiber));
         // SAFETY: they outlive the list; the references are not followed after this test.
         let (other, w) = unsafe { (WaiterRef::new(NonNull::from(&before)), WaiterRef::new(NonNull::from(&waiter))) };
         let mut chance = crate::prim::policy::Rng::from_seed(7);
@@ -427,7 +427,7 @@ mod tests {
     // S0-36, S4-32: FIFO; removal is idempotent, also of a node that a waker took.
     #[test]
     fn fifo_and_idempotent_removal() {
-        let waiter = Waiter::new(Kind::Fiber);
+        let waiter = Waiter::new(WaiterKind::Fiber);
         // SAFETY: it outlives the list; the reference is not followed after this test.
         let w = unsafe { WaiterRef::new(NonNull::from(&waiter)) };
         let list = WaitList::new();

@@ -1,6 +1,6 @@
 //! The records of waiters that are not fibers: OS threads and async waits.
 //!
-//! Lowest floor, like word and node: a completion owner (`sched::wake`) has to be able to wake any kind of waiter. A record is
+//! Lowest floor, like word and node: a completion owner (`sched::complete`) has to be able to wake any kind of waiter. A record is
 //! recycled and never freed, so a late waker may look at its word at any time and finds a stale ticket.
 //!
 //! A thread parks on a mutex and a condition variable of its record (the facade's, so that loom can drive them): the
@@ -13,9 +13,9 @@ use std::ptr::NonNull;
 use std::task::Waker;
 use std::time::Duration;
 
-use super::node::{Kind, Node, Waiter, WaiterRef};
+use super::node::{Node, Waiter, WaiterKind, WaiterRef};
 use super::revoke;
-use super::word::{Arm, Claim, Commit, Release, State, Ticket, WaitKind};
+use super::word::{Claim, Commit, CompletedBy, Release, Ticket, WaitKind, WaiterState};
 use crate::prim::bug::seeded_bug;
 use crate::prim::discard_payload;
 use crate::prim::sync::{Condvar, Mutex};
@@ -31,7 +31,7 @@ pub(crate) struct ThreadRecord {
 
 impl ThreadRecord {
     pub(crate) fn new() -> Self {
-        Self { waiter: Waiter::new(Kind::Thread), called: Mutex::new(false), signal: Condvar::new() }
+        Self { waiter: Waiter::new(WaiterKind::Thread), called: Mutex::new(false), signal: Condvar::new() }
     }
 
     pub(crate) fn waiter_ref(&'static self) -> WaiterRef {
@@ -40,7 +40,7 @@ impl ThreadRecord {
     }
 
     fn of(waiter: WaiterRef) -> &'static ThreadRecord {
-        debug_assert_eq!(waiter.get().kind(), Kind::Thread);
+        debug_assert_eq!(waiter.get().kind(), WaiterKind::Thread);
         // SAFETY: waiters of kind Thread exist only as the first field of a record (`repr(C)`), and records live for ever.
         unsafe { waiter.as_ptr().cast::<ThreadRecord>().as_ref() }
     }
@@ -56,7 +56,7 @@ impl ThreadRecord {
     pub(crate) fn park(&self, left: impl Fn() -> Option<Duration>) -> bool {
         let mut called = self.called.lock();
         loop {
-            if self.waiter.word.snapshot().state() == State::Runnable {
+            if self.waiter.word.snapshot().state() == WaiterState::Runnable {
                 *called = false;
                 return true;
             }
@@ -91,7 +91,7 @@ unsafe impl Send for TaskRecord {}
 
 impl TaskRecord {
     pub(crate) fn new() -> Self {
-        Self { waiter: Waiter::new(Kind::Task), waker: Mutex::new(None), node: Node::new() }
+        Self { waiter: Waiter::new(WaiterKind::Task), waker: Mutex::new(None), node: Node::new() }
     }
 
     pub(crate) fn waiter(&'static self) -> &'static Waiter {
@@ -104,7 +104,7 @@ impl TaskRecord {
     }
 
     fn of(waiter: WaiterRef) -> &'static TaskRecord {
-        debug_assert_eq!(waiter.get().kind(), Kind::Task);
+        debug_assert_eq!(waiter.get().kind(), WaiterKind::Task);
         // SAFETY: as in `ThreadRecord::of`.
         unsafe { waiter.as_ptr().cast::<TaskRecord>().as_ref() }
     }
@@ -127,12 +127,12 @@ impl TaskRecord {
 /// Taken before the release, because from then on the waiter may go on and give its record back, and the record may serve another wait:
 /// this would take that wait's waker. (A thread's record stays its own; a call that comes too late makes it look once more.)
 fn take_waker(waiter: WaiterRef) -> Option<Waker> {
-    (waiter.get().kind() == Kind::Task).then(|| TaskRecord::of(waiter).waker.lock().take()).flatten()
+    (waiter.get().kind() == WaiterKind::Task).then(|| TaskRecord::of(waiter).waker.lock().take()).flatten()
 }
 
 /// Calls each waker; one that panics does not stop the others.
-pub(crate) fn call_all(wakers: Vec<Waker>) {
-    wakers.into_iter().for_each(call);
+pub(crate) fn call_wakers(wakers: Vec<Waker>) {
+    wakers.into_iter().for_each(call_waker);
 }
 
 /// Drops a waker, which is user code. A panic of the waker stays here: a future whose value was just taken has yet to forget it.
@@ -145,7 +145,7 @@ fn drop_waker(waker: Option<Waker>) {
 }
 
 /// Calls a waker. A panic of the waker stays here: it must not reach the completion owner, which has nothing to do with that task.
-pub(crate) fn call(waker: Waker) {
+pub(crate) fn call_waker(waker: Waker) {
     if let Err(payload) = catch_unwind(AssertUnwindSafe(|| waker.wake())) {
         discard_payload(payload);
     }
@@ -170,23 +170,23 @@ unsafe impl Send for Claimed {}
 impl Claimed {
     /// Claims the wait named by (waiter, ticket) as `arm`. `None`: another owner has completed it.
     #[inline(always)]
-    pub(crate) fn of(waiter: WaiterRef, ticket: Ticket, arm: Arm) -> Option<Self> {
+    pub(crate) fn of(waiter: WaiterRef, ticket: Ticket, arm: CompletedBy) -> Option<Self> {
         Self::of_parked(waiter, ticket, arm).or_else(|| Self::of_any(waiter, ticket, arm))
     }
 
     /// [`of`](Self::of) by one compare-exchange, if a fiber waits and is parked. `None`: the wait may be claimed all the same.
     #[inline(always)]
-    pub(crate) fn of_parked(waiter: WaiterRef, ticket: Ticket, arm: Arm) -> Option<Self> {
-        let claimed = waiter.get().kind() == Kind::Fiber && waiter.get().word.claim_parked(ticket, arm);
+    pub(crate) fn of_parked(waiter: WaiterRef, ticket: Ticket, arm: CompletedBy) -> Option<Self> {
+        let claimed = waiter.get().kind() == WaiterKind::Fiber && waiter.get().word.claim_parked(ticket, arm);
         claimed.then(|| Self(waiter.as_ptr()))
     }
 
     /// [`of`](Self::of) for a waiter of any kind in any state.
     #[cold]
     #[inline(never)]
-    pub(crate) fn of_any(waiter: WaiterRef, ticket: Ticket, arm: Arm) -> Option<Self> {
+    pub(crate) fn of_any(waiter: WaiterRef, ticket: Ticket, arm: CompletedBy) -> Option<Self> {
         let claimed = Self(waiter.as_ptr());
-        match waiter.get().word.claim(ticket, arm, waiter.get().kind() == Kind::Fiber) {
+        match waiter.get().word.claim(ticket, arm, waiter.get().kind() == WaiterKind::Fiber) {
             Claim::Lost => None,
             Claim::Direct => Some(claimed),
             Claim::Held => Some(Self(claimed.0.map_addr(|at| at | HELD))),
@@ -208,7 +208,7 @@ impl Claimed {
     /// when no lock is held.
     #[must_use]
     #[inline(always)]
-    pub(crate) fn go_with(self, enqueue: impl FnOnce(WaiterRef)) -> Option<Waker> {
+    pub(crate) fn make_runnable_with(self, enqueue: impl FnOnce(WaiterRef)) -> Option<Waker> {
         let waiter = self.waiter();
         if self.0.addr().get() & HELD == 0 {
             // (Only fibers are claimed without HELD.)
@@ -236,7 +236,7 @@ impl Claimed {
         unsafe { WaiterRef::new(self.0) }
     }
 
-    /// [`go_with`](Self::go_with) if the claim has to be released first.
+    /// [`make_runnable_with`](Self::make_runnable_with) if the claim has to be released first.
     #[cold]
     #[inline(never)]
     fn release(waiter: WaiterRef, enqueue: impl FnOnce(WaiterRef)) -> Option<Waker> {
@@ -247,26 +247,26 @@ impl Claimed {
             return waker;
         }
         match waiter.get().kind() {
-            Kind::Fiber => enqueue(waiter),
-            Kind::Thread => ThreadRecord::of(waiter).call(),
-            Kind::Task if late => return take_waker(waiter),
-            Kind::Task => {}
+            WaiterKind::Fiber => enqueue(waiter),
+            WaiterKind::Thread => ThreadRecord::of(waiter).call(),
+            WaiterKind::Task if late => return take_waker(waiter),
+            WaiterKind::Task => {}
         }
         waker
     }
 }
 
 /// Completes the wait named by (waiter, ticket) with `arm`, if no other owner has, where there is no slot to fill: claim,
-/// release, wake. No user code runs here: see [`Claimed::go_with`].
+/// release, wake. No user code runs here: see [`Claimed::make_runnable_with`].
 #[must_use]
 #[inline(always)]
 pub(crate) fn complete_with(
     waiter: WaiterRef,
     ticket: Ticket,
-    arm: Arm,
+    arm: CompletedBy,
     enqueue: impl FnOnce(WaiterRef),
 ) -> Option<Waker> {
-    Claimed::of(waiter, ticket, arm)?.go_with(enqueue)
+    Claimed::of(waiter, ticket, arm)?.make_runnable_with(enqueue)
 }
 
 impl ThreadRecord {
@@ -280,7 +280,7 @@ impl ThreadRecord {
         // Claimed, but perhaps not released yet.
         self.park(|| None);
         word.resume();
-        word.check_is(State::Running);
+        word.check_is(WaiterState::Running);
     }
 }
 
@@ -289,7 +289,7 @@ pub(crate) use pool::Locks;
 
 #[cfg(not(any(loom, shuttle)))]
 mod pool {
-    use super::{State, TaskRecord, ThreadRecord, drop_waker};
+    use super::{TaskRecord, ThreadRecord, WaiterState, drop_waker};
     use crate::prim::slab::{Free, Never, Record, Slab};
     use crate::waiter::answer::{ANSWERS, AnswerRecord};
 
@@ -375,7 +375,7 @@ mod pool {
         /// and if the thread's record is in use: a waker that is called while this thread is about to park may wait itself.
         pub(crate) fn with_mine<R>(f: impl FnOnce(&'static ThreadRecord) -> R) -> R {
             match MINE.try_with(|mine| mine.0) {
-                Ok(record) if record.waiter.word.snapshot().is(State::Running) => f(record),
+                Ok(record) if record.waiter.word.snapshot().is(WaiterState::Running) => f(record),
                 _ => {
                     let borrowed = Mine::take();
                     f(borrowed.0)

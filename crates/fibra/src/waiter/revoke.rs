@@ -1,5 +1,5 @@
 //! Flags against park: both sides of the handshake in one file, the same lines for fibers, threads and models. A waiter is told two things
-//! by a flag of its record: that it is cancelled, and that a waker of the future it polls was called (`notify.rs`).
+//! by a flag of its record: that it is cancelled, and that a waker of the future it polls was called (`wait/poll.rs`).
 //!
 //! ```text
 //!  the waiter                                     the canceller, or the caller of the waker
@@ -18,9 +18,9 @@
 //! whether a cancellation concerns the wait (levels, shields: `cancel`) are given by the caller.
 
 use super::flags::{FlagSet, flag};
-use super::node::{Kind, Waiter, WaiterRef};
+use super::node::{Waiter, WaiterKind, WaiterRef};
 use super::record::{Claimed, complete_with};
-use super::word::{ARM_CANCEL, ARM_FIRST, Claim, Commit, Notice, Snapshot, WaitKind};
+use super::word::{ARM_CANCEL, ARM_FIRST, Claim, Commit, Snapshot, WaitKind, WakerNotice};
 use crate::prim::bug::seeded_bug;
 use crate::waiter::cancel_reason::ReasonKind;
 
@@ -50,7 +50,7 @@ fn revoke_own(waiter: &Waiter, seen: Snapshot, flags: FlagSet, is_due: impl FnOn
         flags.has(flag::ANY_CANCEL) && seen.kind().is_some_and(|kind| kind != WaitKind::Binding && is_due(kind));
     let arm = if is_cancelled {
         ARM_CANCEL
-    } else if [Notice::Outer, Notice::Inner]
+    } else if [WakerNotice::Outer, WakerNotice::Inner]
         .into_iter()
         .any(|notice| flags.has(flag_of(notice)) && seen.is_ended_by(notice))
     {
@@ -67,39 +67,39 @@ fn revoke_own(waiter: &Waiter, seen: Snapshot, flags: FlagSet, is_due: impl FnOn
 
 /// The flag by which a waiter is told of such a notice.
 #[inline(always)]
-pub(crate) const fn flag_of(notice: Notice) -> FlagSet {
+pub(crate) const fn flag_of(notice: WakerNotice) -> FlagSet {
     match notice {
-        Notice::Outer => flag::NOTIFIED,
-        Notice::Inner => flag::NOTIFIED_INSIDE,
+        WakerNotice::Outer => flag::NOTIFIED,
+        WakerNotice::Inner => flag::NOTIFIED_INSIDE,
     }
 }
 
 /// A waker of `waiter` is called: ends the wait of the waiter, if it is one for such notices; otherwise the notice is kept until the waiter
 /// polls again.
-pub(crate) fn notify(waiter: WaiterRef, notice: Notice, enqueue: impl FnOnce(WaiterRef)) {
+pub(crate) fn raise_notice(waiter: WaiterRef, notice: WakerNotice, enqueue: impl FnOnce(WaiterRef)) {
     let Waiter { flags, word, .. } = waiter.get();
     // First half of the handshake with the waiter; the poll that lowers the flag sees what the caller wrote. If the flag was up, the call
     // that raised it ends the wait, or the waiter reads the flag.
-    if !seeded_bug("notify_unmarked") && flags.announce(flag_of(notice)).has(flag_of(notice)) {
+    if !seeded_bug("notice_unmarked") && flags.announce(flag_of(notice)).has(flag_of(notice)) {
         return;
     }
-    if waiter.get().kind() == Kind::Fiber && word.claim_noticed(notice, ARM_FIRST) {
+    if waiter.get().kind() == WaiterKind::Fiber && word.claim_noticed(notice, ARM_FIRST) {
         return enqueue(waiter);
     }
-    notify_slowly(waiter, notice, enqueue);
+    raise_notice_slowly(waiter, notice, enqueue);
 }
 
-/// The rest of [`notify`] for a thread, and for a fiber that a first look did not find PARKED in such a wait.
+/// The rest of [`raise_notice`] for a thread, and for a fiber that a first look did not find PARKED in such a wait.
 #[cold]
 #[inline(never)]
-fn notify_slowly(waiter: WaiterRef, notice: Notice, enqueue: impl FnOnce(WaiterRef)) {
+fn raise_notice_slowly(waiter: WaiterRef, notice: WakerNotice, enqueue: impl FnOnce(WaiterRef)) {
     let word = &waiter.get().word;
     let now = word.snapshot();
     // A load may return a value from before the park that the call is meant for: so this is a read-modify-write.
-    let seen = if seeded_bug("notify_looks_once") { now } else { word.look_after_flag() };
+    let seen = if seeded_bug("notice_looks_once") { now } else { word.look_after_flag() };
     let claimed = seen.is_ended_by(notice).then(|| Claimed::of_any(waiter, seen.ticket(), ARM_FIRST)).flatten();
     if let Some(claimed) = claimed {
-        let waker = claimed.go_with(enqueue);
+        let waker = claimed.make_runnable_with(enqueue);
         debug_assert!(waker.is_none(), "a future's wait has a node");
     }
 }

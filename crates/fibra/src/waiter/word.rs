@@ -44,7 +44,7 @@ use crate::prim::bug::seeded_bug;
 /// What a waiter is doing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
-pub(crate) enum State {
+pub(crate) enum WaiterState {
     /// In no queue and without a closure: a free frame, or a frame that is being filled.
     Init = 0,
     /// In exactly one run queue (or on its way there in the hands of the thread that made it RUNNABLE).
@@ -70,13 +70,13 @@ const TICKET_SHIFT: u32 = 14;
 const TICKET_MASK: u64 = u64::MAX << TICKET_SHIFT; // All that is left of the word.
 
 /// Which way of completing a wait won; small numbers are the arms of a select.
-pub(crate) type Arm = u8;
+pub(crate) type CompletedBy = u8;
 /// The arm of a wait that has only one.
-pub(crate) const ARM_FIRST: Arm = 0;
+pub(crate) const ARM_FIRST: CompletedBy = 0;
 /// The deadline won.
-pub(crate) const ARM_TIMEOUT: Arm = 254;
+pub(crate) const ARM_TIMEOUT: CompletedBy = 254;
 /// Cancellation won.
-pub(crate) const ARM_CANCEL: Arm = 255;
+pub(crate) const ARM_CANCEL: CompletedBy = 255;
 
 /// What cancellation may do to a wait. It stands in the arm's place while the wait is unclaimed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -92,26 +92,26 @@ pub(crate) enum WaitKind {
     Watching = 3,
 }
 
-/// Which notices end a wait without a node; see `wait::notify`. It stands beside the kind.
+/// Which notices end a wait without a node; see `wait::poll`. It stands beside the kind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
-pub(crate) enum Notice {
+pub(crate) enum WakerNotice {
     /// A notice to the outermost poll of a fiber or thread.
     Outer = 0,
     /// A notice to a poll inside the poll of another future.
     Inner = 1,
 }
 
-impl Notice {
+impl WakerNotice {
     /// The bit of the notice in the arm of an unclaimed wait.
     #[inline(always)]
-    const fn bit(self) -> Arm {
+    const fn bit(self) -> CompletedBy {
         4 << self as u8
     }
 }
 
 /// The bits of the kind there.
-const KIND_MASK: Arm = 3;
+const KIND_MASK: CompletedBy = 3;
 
 /// Names one wait of one waiter. Compared for equality only. It keeps the ticket's bits in their place in the word; the other bits are 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -144,24 +144,24 @@ pub(crate) struct Snapshot(u64);
 
 impl Snapshot {
     #[inline(always)]
-    fn new(state: State, arm: Arm, ticket: Ticket) -> Self {
+    fn new(state: WaiterState, arm: CompletedBy, ticket: Ticket) -> Self {
         Self(state as u64 | (u64::from(arm) << ARM_SHIFT) | ticket.0)
     }
     #[inline(always)]
-    pub(crate) fn state(self) -> State {
+    pub(crate) fn state(self) -> WaiterState {
         match self.0 & STATE_MASK {
-            0 => State::Init,
-            1 => State::Runnable,
-            2 => State::Running,
-            3 => State::Parking,
-            4 => State::Parked,
-            5 => State::Done,
-            _ => State::Cancelled,
+            0 => WaiterState::Init,
+            1 => WaiterState::Runnable,
+            2 => WaiterState::Running,
+            3 => WaiterState::Parking,
+            4 => WaiterState::Parked,
+            5 => WaiterState::Done,
+            _ => WaiterState::Cancelled,
         }
     }
     /// Cheaper than `state() == state`: one comparison.
     #[inline(always)]
-    pub(crate) fn is(self, state: State) -> bool {
+    pub(crate) fn is(self, state: WaiterState) -> bool {
         self.0 & STATE_MASK == state as u64
     }
     #[inline(always)]
@@ -173,15 +173,15 @@ impl Snapshot {
         self.0 & WAKE != 0
     }
     #[inline(always)]
-    pub(crate) fn arm(self) -> Arm {
-        ((self.0 & ARM_MASK) >> ARM_SHIFT) as Arm
+    pub(crate) fn arm(self) -> CompletedBy {
+        ((self.0 & ARM_MASK) >> ARM_SHIFT) as CompletedBy
     }
     #[inline(always)]
     pub(crate) fn ticket(self) -> Ticket {
         Ticket(self.0 & TICKET_MASK)
     }
     #[inline(always)]
-    fn with_state(self, state: State) -> Self {
+    fn with_state(self, state: WaiterState) -> Self {
         Self((self.0 & !STATE_MASK) | state as u64)
     }
     /// The next ticket. It is the topmost part of the word, so it wraps by itself.
@@ -190,14 +190,14 @@ impl Snapshot {
         Self(self.0.wrapping_add(1 << TICKET_SHIFT))
     }
     #[inline(always)]
-    fn with_arm(self, arm: Arm) -> Self {
+    fn with_arm(self, arm: CompletedBy) -> Self {
         Self((self.0 & !ARM_MASK) | (u64::from(arm) << ARM_SHIFT))
     }
     /// In a wait that no owner has completed yet.
     #[inline(always)]
     pub(crate) fn is_waiting(self) -> bool {
         // PARKING and PARKED are neighbours, so this is one subtraction and one comparison.
-        (self.0 & (STATE_MASK | CLAIMED)).wrapping_sub(State::Parking as u64) < 2
+        (self.0 & (STATE_MASK | CLAIMED)).wrapping_sub(WaiterState::Parking as u64) < 2
     }
     /// What cancellation may do to the current wait; `None` if there is no wait, or it is claimed.
     #[inline(always)]
@@ -211,7 +211,7 @@ impl Snapshot {
     }
     /// Is the waiter in a wait that such a notice ends?
     #[inline(always)]
-    pub(crate) fn is_ended_by(self, notice: Notice) -> bool {
+    pub(crate) fn is_ended_by(self, notice: WakerNotice) -> bool {
         self.is_waiting() && self.arm() & notice.bit() != 0
     }
 }
@@ -290,14 +290,14 @@ pub(crate) use spec_assert::enabled as is_spec_asserted;
 
 /// For the edges of a word that only its owner touches: debug builds only, they are on the hottest paths.
 #[inline(always)]
-fn debug_check_edge(from: Snapshot, allowed: &[State], to: State) {
+fn debug_check_edge(from: Snapshot, allowed: &[WaiterState], to: WaiterState) {
     if cfg!(debug_assertions) {
         check_edge(from, allowed, to);
     }
 }
 
 #[inline(always)]
-fn check_edge(from: Snapshot, allowed: &[State], to: State) {
+fn check_edge(from: Snapshot, allowed: &[WaiterState], to: WaiterState) {
     if spec_assert::enabled() {
         check_edge_now(from, allowed, to);
     }
@@ -306,7 +306,7 @@ fn check_edge(from: Snapshot, allowed: &[State], to: State) {
 /// Out of line, so that a build that does not check pays only for the test of the switch.
 #[cold]
 #[inline(never)]
-fn check_edge_now(from: Snapshot, allowed: &[State], to: State) {
+fn check_edge_now(from: Snapshot, allowed: &[WaiterState], to: WaiterState) {
     assert!(
         allowed.contains(&from.state()),
         "fibra: illegal transition of a wait word: {from:?} to {to:?} (a bug in fibra, please report it)"
@@ -324,11 +324,11 @@ pub(crate) struct Word(AtomicU64);
 impl Word {
     // A thread that alone may change the word, and knows its state, changes it by a difference.
     /// From INIT to RUNNABLE.
-    const BEGIN: u64 = State::Runnable as u64 - State::Init as u64;
+    const BEGIN: u64 = WaiterState::Runnable as u64 - WaiterState::Init as u64;
     /// From RUNNABLE to RUNNING.
-    const RUN: u64 = State::Running as u64 - State::Runnable as u64;
+    const RUN: u64 = WaiterState::Running as u64 - WaiterState::Runnable as u64;
     /// From PARKING to PARKED.
-    const SLEEP: u64 = State::Parked as u64 - State::Parking as u64;
+    const SLEEP: u64 = WaiterState::Parked as u64 - WaiterState::Parking as u64;
 
     /// A word in INIT. The zero word is INIT too, so zeroed memory holds valid words.
     #[cfg(not(loom))]
@@ -355,7 +355,7 @@ impl Word {
     /// only. By the differences above, a worker that finds a waiter of its queues RUNNING knows that it was RUNNABLE, and that every
     /// step since the frame was free began where it must.
     #[inline(always)]
-    pub(crate) fn check_is(&self, state: State) {
+    pub(crate) fn check_is(&self, state: WaiterState) {
         if spec_assert::enabled() {
             // Relaxed: the caller's own word.
             check_edge_now(Snapshot(self.0.load(Ordering::Relaxed)), &[state], state);
@@ -375,7 +375,7 @@ impl Word {
     pub(crate) fn publish_spawned(&self) -> Ticket {
         // Relaxed: the frame is the spawner's alone until it is enqueued; it got it from a pool with acquire.
         let now = Snapshot(self.0.load(Ordering::Relaxed));
-        debug_check_edge(now, &[State::Init], State::Runnable);
+        debug_check_edge(now, &[WaiterState::Init], WaiterState::Runnable);
         let to = Snapshot(now.0 + Self::BEGIN).with_next_ticket();
         // Release: pairs with the acquire in `start`; the closure is written before.
         self.set(to, Ordering::Release);
@@ -388,7 +388,7 @@ impl Word {
     pub(crate) fn withdraw(&self) {
         // Relaxed, both: the frame is the spawner's alone again, by the queue it came from.
         let now = Snapshot(self.0.load(Ordering::Relaxed));
-        debug_check_edge(now, &[State::Runnable], State::Init);
+        debug_check_edge(now, &[WaiterState::Runnable], WaiterState::Init);
         self.set(Snapshot(now.0 - Self::BEGIN), Ordering::Relaxed);
     }
 
@@ -398,11 +398,11 @@ impl Word {
     pub(crate) fn start(&self, ticket: Ticket) -> bool {
         // Relaxed: confirmed by the compare-exchange. The arm is whatever woke a task last, cancellation for one.
         let from = Snapshot(self.0.load(Ordering::Relaxed));
-        if !from.is(State::Runnable) || from.ticket() != ticket {
+        if !from.is(WaiterState::Runnable) || from.ticket() != ticket {
             return false;
         }
         // A new ticket: an old entry of this start must not match when the fiber is RUNNABLE again after a yield.
-        let running = from.with_state(State::Running);
+        let running = from.with_state(WaiterState::Running);
         let to = if seeded_bug("start_keeps_ticket") { running } else { running.with_next_ticket() };
         // Acquire: pairs with the release in `publish_spawned`, the closure is seen. No reader needs a release here.
         match self.0.compare_exchange(from.0, to.0, Ordering::AcqRel, Ordering::Relaxed) {
@@ -415,7 +415,7 @@ impl Word {
     #[cold]
     #[inline(never)]
     fn start_with_arm(&self, now: Snapshot, ticket: Ticket, to: Snapshot) -> bool {
-        now.state() == State::Runnable
+        now.state() == WaiterState::Runnable
             && now.ticket() == ticket
             // Acquire: as in `start`, and pairs with `claim`. A thread that fails here was slower than another holder of an entry.
             && self.0.compare_exchange(now.0, to.0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
@@ -426,7 +426,7 @@ impl Word {
     pub(crate) fn start_owned(&self) {
         // Relaxed: the frame is this worker's alone, by the queue it came from.
         let now = Snapshot(self.0.load(Ordering::Relaxed));
-        debug_check_edge(now, &[State::Runnable], State::Running);
+        debug_check_edge(now, &[WaiterState::Runnable], WaiterState::Running);
         debug_assert_eq!(now.arm(), 0, "of an unstarted fiber that was in no wait");
         // Relaxed: as above; cancellers only read.
         self.set(Snapshot(now.0 + Self::RUN).with_next_ticket(), Ordering::Relaxed);
@@ -437,7 +437,7 @@ impl Word {
     pub(crate) fn resume(&self) {
         // Relaxed: only this worker moves a RUNNABLE fiber of its own, and the queue it came from did the ordering.
         let now = Snapshot(self.0.load(Ordering::Relaxed));
-        debug_check_edge(now, &[State::Runnable], State::Running);
+        debug_check_edge(now, &[WaiterState::Runnable], WaiterState::Running);
         // Relaxed: as above; others only look at RUNNING to leave it alone.
         self.set(Snapshot(now.0 + Self::RUN), Ordering::Relaxed);
     }
@@ -447,7 +447,7 @@ impl Word {
     pub(crate) fn yielded(&self) {
         // Relaxed, both: as in `resume`.
         let now = Snapshot(self.0.load(Ordering::Relaxed));
-        debug_check_edge(now, &[State::Running], State::Runnable);
+        debug_check_edge(now, &[WaiterState::Running], WaiterState::Runnable);
         self.set(Snapshot(now.0 - Self::RUN), Ordering::Relaxed);
     }
 
@@ -459,12 +459,12 @@ impl Word {
 
     /// The same for a wait that such a notice ends as well.
     #[inline(always)]
-    pub(crate) fn begin_park_as(&self, kind: WaitKind, notice: Option<Notice>) -> Ticket {
+    pub(crate) fn begin_park_as(&self, kind: WaitKind, notice: Option<WakerNotice>) -> Ticket {
         // Relaxed: the waiter's own word in RUNNING, which no other thread changes.
         let now = Snapshot(self.0.load(Ordering::Relaxed));
-        check_edge(now, &[State::Running], State::Parking);
-        let arm = kind as Arm | notice.map_or(0, Notice::bit);
-        let to = Snapshot::new(State::Parking, arm, now.with_next_ticket().ticket());
+        check_edge(now, &[WaiterState::Running], WaiterState::Parking);
+        let arm = kind as CompletedBy | notice.map_or(0, WakerNotice::bit);
+        let to = Snapshot::new(WaiterState::Parking, arm, now.with_next_ticket().ticket());
         // Relaxed in the bug. Release: pairs with the look of a canceller, which comes by the word alone and then asks what the waiter has
         // raised before this wait (BARRIER, CLEANUP; see `revoke.rs`). An owner learns of the ticket from the object, under whose lock it
         // is published after this. The handshake with a canceller is `commit_park`'s.
@@ -478,11 +478,11 @@ impl Word {
     pub(crate) fn abort_park(&self) -> bool {
         // Relaxed: confirmed by the compare-exchange.
         let now = Snapshot(self.0.load(Ordering::Relaxed));
-        check_edge(now, &[State::Parking], State::Running);
+        check_edge(now, &[WaiterState::Parking], WaiterState::Running);
         if now.is_claimed() {
             return false;
         }
-        let to = now.with_state(State::Running).with_arm(0);
+        let to = now.with_state(WaiterState::Running).with_arm(0);
         if seeded_bug("abort_by_store") {
             self.0.store(to.0, Ordering::SeqCst);
             return true;
@@ -503,7 +503,7 @@ impl Word {
     pub(crate) fn commit_unless_woken(&self) -> Option<Snapshot> {
         // Relaxed: confirmed by the compare-exchange, which expects the word without WAKE: if WAKE is set, it fails.
         let now = Snapshot(self.0.load(Ordering::Relaxed) & !WAKE);
-        check_edge(now, &[State::Parking], State::Parked);
+        check_edge(now, &[WaiterState::Parking], WaiterState::Parked);
         let to = Snapshot(now.0 + Self::SLEEP);
         if seeded_bug("commit_by_store") {
             self.0.store(to.0, Ordering::SeqCst);
@@ -522,9 +522,9 @@ impl Word {
         let mut now = Snapshot(self.0.load(Ordering::Relaxed));
         loop {
             let (to, commit) = if now.has_wake() {
-                (Snapshot(now.0 & !(CLAIMED | WAKE)).with_state(State::Runnable), Commit::Requeue)
+                (Snapshot(now.0 & !(CLAIMED | WAKE)).with_state(WaiterState::Runnable), Commit::Requeue)
             } else {
-                (now.with_state(State::Parked), Commit::Parked)
+                (now.with_state(WaiterState::Parked), Commit::Parked)
             };
             // SeqCst: as above; acquire half pairs with `release` (the slot is filled).
             match self.0.compare_exchange_weak(now.0, to.0, Ordering::SeqCst, Ordering::Relaxed) {
@@ -537,13 +537,13 @@ impl Word {
     /// Tries to become the completion owner of the wait named by `ticket`. With `direct` (fibers: no worker runs them before they are
     /// enqueued) a PARKED waiter goes straight to RUNNABLE.
     #[inline]
-    pub(crate) fn claim(&self, ticket: Ticket, arm: Arm, direct: bool) -> Claim {
+    pub(crate) fn claim(&self, ticket: Ticket, arm: CompletedBy, direct: bool) -> Claim {
         // Relaxed: confirmed by a read-modify-write on both paths.
         let mut now = Snapshot(self.0.load(Ordering::Relaxed));
         let mut confirmed = false;
         loop {
             let fits = now.is_waiting() && (now.ticket() == ticket || seeded_bug("stale_ticket"));
-            let stolen = seeded_bug("claim_claimed") && now.ticket() == ticket && now.is(State::Parking);
+            let stolen = seeded_bug("claim_claimed") && now.ticket() == ticket && now.is(WaiterState::Parking);
             if !fits && !stolen {
                 if confirmed {
                     return Claim::Lost;
@@ -554,8 +554,8 @@ impl Word {
                 confirmed = true;
                 continue;
             }
-            let (to, claim) = if direct && now.is(State::Parked) {
-                (now.with_state(State::Runnable).with_arm(arm), Claim::Direct)
+            let (to, claim) = if direct && now.is(WaiterState::Parked) {
+                (now.with_state(WaiterState::Runnable).with_arm(arm), Claim::Direct)
             } else {
                 (Snapshot(now.0 | CLAIMED).with_arm(arm), Claim::Held)
             };
@@ -573,9 +573,10 @@ impl Word {
     /// [`claim`](Self::claim) of a fiber that is PARKED, in a wait that cancellation may end: by far the most are. False: the fiber is not
     /// PARKED in such a wait (any more); its wait may be claimed by `claim` all the same.
     #[inline(always)]
-    pub(crate) fn claim_parked(&self, ticket: Ticket, arm: Arm) -> bool {
+    pub(crate) fn claim_parked(&self, ticket: Ticket, arm: CompletedBy) -> bool {
         // (The kind of such a wait is 0.)
-        let (from, to) = (Snapshot::new(State::Parked, 0, ticket), Snapshot::new(State::Runnable, arm, ticket));
+        let (from, to) =
+            (Snapshot::new(WaiterState::Parked, 0, ticket), Snapshot::new(WaiterState::Runnable, arm, ticket));
         // SeqCst: as in `claim`. Relaxed on failure: nothing is read.
         self.0.compare_exchange(from.0, to.0, Ordering::SeqCst, Ordering::Relaxed).is_ok()
     }
@@ -583,16 +584,16 @@ impl Word {
     /// [`claim`](Self::claim) of a fiber that is PARKED in a wait which such a notice ends: as a rule it is. False: the fiber is not PARKED
     /// in such a wait (any more); its wait may be claimed by `claim` all the same.
     #[inline(always)]
-    pub(crate) fn claim_noticed(&self, notice: Notice, arm: Arm) -> bool {
+    pub(crate) fn claim_noticed(&self, notice: WakerNotice, arm: CompletedBy) -> bool {
         let by = u64::from(notice.bit()) << ARM_SHIFT;
         // Relaxed: confirmed by the compare-exchange.
         let now = Snapshot(self.0.load(Ordering::Relaxed));
-        let to = now.with_state(State::Runnable).with_arm(arm);
-        if seeded_bug("notice_by_store") && now.is(State::Parked) {
+        let to = now.with_state(WaiterState::Runnable).with_arm(arm);
+        if seeded_bug("notice_by_store") && now.is(WaiterState::Parked) {
             self.0.store(to.0, Ordering::SeqCst);
             return true;
         }
-        now.0 & (STATE_MASK | CLAIMED | by) == State::Parked as u64 | by
+        now.0 & (STATE_MASK | CLAIMED | by) == WaiterState::Parked as u64 | by
             // SeqCst: as in `claim`. Relaxed on failure: nothing is read.
             && self.0.compare_exchange(now.0, to.0, Ordering::SeqCst, Ordering::Relaxed).is_ok()
     }
@@ -604,11 +605,11 @@ impl Word {
         let mut now = Snapshot(self.0.load(Ordering::Relaxed));
         loop {
             debug_assert!(now.is_claimed(), "release of a wait that is not claimed: {now:?}");
-            let (to, release) = if now.is(State::Parking) {
+            let (to, release) = if now.is(WaiterState::Parking) {
                 (Snapshot(now.0 | WAKE), Release::Deferred)
             } else {
-                check_edge(now, &[State::Parked], State::Runnable);
-                (Snapshot(now.0 & !CLAIMED).with_state(State::Runnable), Release::Enqueue)
+                check_edge(now, &[WaiterState::Parked], WaiterState::Runnable);
+                (Snapshot(now.0 & !CLAIMED).with_state(WaiterState::Runnable), Release::Enqueue)
             };
             // SeqCst: release half pairs with `commit_park` and `snapshot`: the slot is filled.
             match self.0.compare_exchange_weak(now.0, to.0, Ordering::SeqCst, Ordering::Relaxed) {
@@ -623,10 +624,10 @@ impl Word {
     pub(crate) fn take_back(&self) -> bool {
         // Relaxed: confirmed by the compare-exchange.
         let now = Snapshot(self.0.load(Ordering::Relaxed));
-        if now.is_claimed() || !now.is(State::Parked) {
+        if now.is_claimed() || !now.is(WaiterState::Parked) {
             return false;
         }
-        let to = now.with_state(State::Running).with_arm(ARM_TIMEOUT);
+        let to = now.with_state(WaiterState::Running).with_arm(ARM_TIMEOUT);
         if seeded_bug("take_back_by_store") {
             self.0.store(to.0, Ordering::SeqCst);
             return true;
@@ -639,8 +640,8 @@ impl Word {
     pub(crate) fn adopt(&self) {
         // Relaxed, both: the record is its new owner's alone; it came from a pool with acquire.
         let now = Snapshot(self.0.load(Ordering::Relaxed));
-        check_edge(now, &[State::Init], State::Running);
-        self.set(now.with_state(State::Running), Ordering::Relaxed);
+        check_edge(now, &[WaiterState::Init], WaiterState::Running);
+        self.set(now.with_state(WaiterState::Running), Ordering::Relaxed);
     }
 
     /// RUNNING → DONE or CANCELLED, on the scheduler's stack, after the last switch.
@@ -648,10 +649,10 @@ impl Word {
     pub(crate) fn finish(&self, cancelled: bool) {
         // Relaxed: the worker's own word.
         let now = Snapshot(self.0.load(Ordering::Relaxed));
-        let to = if cancelled { State::Cancelled } else { State::Done };
-        debug_check_edge(now, &[State::Running], to);
+        let to = if cancelled { WaiterState::Cancelled } else { WaiterState::Done };
+        debug_check_edge(now, &[WaiterState::Running], to);
         // Release: pairs with the acquire in `snapshot`: the result is in the frame. (The arm of its last wait stays until it is recycled.)
-        self.set(Snapshot(now.0 + (to as u64 - State::Running as u64)), Ordering::Release);
+        self.set(Snapshot(now.0 + (to as u64 - WaiterState::Running as u64)), Ordering::Release);
     }
 
     /// Back to INIT, keeping the ticket: stale wakers of the former life stay stale. From RUNNING for the records of threads and async
@@ -660,8 +661,8 @@ impl Word {
     pub(crate) fn recycle(&self) {
         // Relaxed, both: the frame is in the hands of one thread again; the pool orders its next life.
         let now = Snapshot(self.0.load(Ordering::Relaxed));
-        debug_check_edge(now, &[State::Done, State::Cancelled, State::Running], State::Init);
-        self.set(now.with_state(State::Init).with_arm(0), Ordering::Relaxed);
+        debug_check_edge(now, &[WaiterState::Done, WaiterState::Cancelled, WaiterState::Running], WaiterState::Init);
+        self.set(now.with_state(WaiterState::Init).with_arm(0), Ordering::Relaxed);
     }
 
     /// Makes the word INIT again, in memory that went back to the system meanwhile and may read as zero, with a ticket that is at least as
@@ -671,7 +672,7 @@ impl Word {
             return;
         }
         // Relaxed: the word is in the hands of one thread, which has it from the slab; others only look (see `set`).
-        self.set(Snapshot::new(State::Init, 0, floor), Ordering::Relaxed);
+        self.set(Snapshot::new(WaiterState::Init, 0, floor), Ordering::Relaxed);
     }
 
     /// Zero, as a word in memory without content reads. For the model, where no system takes memory away.

@@ -124,7 +124,7 @@ fn the_end_can_be_waited_for_in_all_forms() {
     });
 }
 
-// A panic in a handler is the actor's failure and nobody else's.
+// A panic in a handler is the actor's failure alone.
 #[test]
 fn a_panic_is_the_actors_failure() {
     let _watchdog = support::watchdog(60);

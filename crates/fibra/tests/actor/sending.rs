@@ -49,7 +49,7 @@ fn sixty_four_senders_enqueue_an_empty_actor_once() {
             fibra::yield_now();
         }
         let before = fibra::Handle::current().metrics().spawned;
-        // One worker, which this fiber does not leave: nobody takes the turn meanwhile.
+        // One worker, which this fiber does not leave: no worker takes the turn meanwhile.
         fibra::no_suspend(|| {
             std::thread::scope(|s| {
                 for sender in 0..64 {

@@ -78,8 +78,8 @@ fn select_eight_by_macro() -> usize {
             recv(rxs[1]) -> got => got,
             recv(rxs[2]) -> got => got,
             recv(rxs[3]) -> got => got,
-            send(txs[4], 1) -> _ => unreachable!("nobody receives"),
-            send(txs[5], 1) -> _ => unreachable!("nobody receives"),
+            send(txs[4], 1) -> _ => unreachable!("no receiver waits"),
+            send(txs[5], 1) -> _ => unreachable!("no receiver waits"),
             closed(txs[6]) -> _ => unreachable!("the receiver is there"),
             recv(rxs[7]) -> got => got,
         };

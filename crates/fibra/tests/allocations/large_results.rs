@@ -1,4 +1,4 @@
-//! What a fiber leaves behind that nobody takes is freed.
+//! What a fiber leaves behind that no joiner takes is freed.
 
 use crate::counting::{self, ODD};
 use crate::support;

@@ -2,26 +2,16 @@
 //! what wakers do.
 #![allow(clippy::disallowed_types)] // The ledgers must work when the runtime does not.
 
-use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
-use std::task::{Context, Poll, Waker};
+use std::task::Waker;
 use std::time::Duration;
 
-use crate::reentrant_wakers::Calls;
+use crate::reentrant_wakers::{poll, waker};
 use crate::support::{self, watchdog};
 use fibra::Runtime;
 use fibra::channel::after;
-
-fn waker(call: impl Fn() + Send + Sync + 'static) -> Waker {
-    Waker::from(Arc::new(Calls(call)))
-}
-
-fn poll<F: Future + Unpin>(future: &mut F, waker: &Waker) -> Poll<F::Output> {
-    Pin::new(future).poll(&mut Context::from_waker(waker))
-}
 
 /// Between two runs of a current-thread runtime no thread looks at its deadlines.
 #[test]

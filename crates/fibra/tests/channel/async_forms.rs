@@ -92,7 +92,7 @@ fn a_dropped_receive_loses_nothing() {
     }
 }
 
-// C-25: a send that is given up before anybody took its value was not delivered, drops it, and passes its place on. Once it is told, its
+// C-25: a send that is given up before a receiver took its value was not delivered, drops it, and passes its place on. Once it is told, its
 // value has been taken: then it was sent.
 #[test]
 fn a_dropped_send_loses_nothing() {
@@ -213,7 +213,7 @@ fn a_dropped_future_passes_on_to_fibers_and_threads() {
     }
 }
 
-// A rendezvous between two futures, whoever comes first, and between a future and a fiber.
+// A rendezvous between two futures, whichever comes first, and between a future and a fiber.
 #[test]
 fn a_rendezvous_of_futures() {
     let _watchdog = watchdog(60);
@@ -567,7 +567,7 @@ fn stress_drops_against_matches() {
             });
             (0..10).for_each(|_| give_up(&mut rng));
         });
-        // Nobody is left: the channel works as a new one does.
+        // No waiter is left: the channel works as a new one does.
         rx.try_iter().for_each(Tracked::received);
         if let Some(places) = rx.capacity() {
             (0..places).for_each(|_| tx.try_send(ledger.value()).unwrap());

@@ -28,8 +28,8 @@ fn is_freed(how: &str, drain: impl FnOnce(&Receiver<[u64; 4]>)) {
 }
 
 #[test]
-fn the_buffer_of_a_backlog_is_freed_by_whoever_receives_its_last_message() {
-    const NAME: &str = "the_buffer_of_a_backlog_is_freed_by_whoever_receives_its_last_message";
+fn the_buffer_of_a_backlog_is_freed_by_the_receiver_of_its_last_message() {
+    const NAME: &str = "the_buffer_of_a_backlog_is_freed_by_the_receiver_of_its_last_message";
     let _watchdog = support::watchdog(120);
     if !support::is_child(NAME) {
         // In a process where nothing else takes and gives memory meanwhile.

@@ -21,7 +21,7 @@ type Ends<T> = (Sender<T>, Receiver<T>);
 // ---- What closing means -------------------------------------------------------------------------------------------------
 
 // S4-51, S4-54, S4-59, S4-60, S4-62..S4-65, S4-68, C-24: either end may close; then nothing more is admitted, what is there is delivered,
-// and nobody waits. It is final, and doing it again changes nothing.
+// and no caller waits. It is final, and doing it again changes nothing.
 #[test]
 fn either_end_may_close() {
     let _watchdog = watchdog(60);
@@ -194,7 +194,7 @@ fn parked_senders_are_delivered_after_the_close() {
     }
 }
 
-// C-23, S0-41, S0-43: when the last receiver goes, whoever waits to send has his value back; so too on `close_now`.
+// C-23, S0-41, S0-43: when the last receiver goes, a sender that waits has its value back; so too on `close_now`.
 #[test]
 fn parked_senders_get_their_values_back() {
     let _watchdog = watchdog(60);
@@ -303,7 +303,7 @@ fn closed_waits_for_the_other_side() {
         let [receivers_gone, senders_gone] = watchers;
         tx.close();
         assert!(matches!(senders_gone.join().unwrap(), CloseReason::Explicit));
-        assert!(matches!(rx.closed(), CloseReason::Explicit), "and nobody waits afterwards");
+        assert!(matches!(rx.closed(), CloseReason::Explicit), "and no caller waits afterwards");
         fibra::yield_now();
         assert!(!receivers_gone.is_finished(), "closed by this side: the other one is still there");
         drop(rx);
@@ -419,7 +419,7 @@ fn stress_both_ends_dropped_at_once() {
     assert_eq!(Arc::strong_count(&token), 1);
 }
 
-// S0-42, S4-71: and with somebody who waits for each of them, who holds the only other end.
+// S0-42, S4-71: and with a waiter for each of them, which holds the only other end.
 #[test]
 fn stress_the_end_of_each_side_wakes_the_other() {
     let _watchdog = watchdog(120);
@@ -441,7 +441,7 @@ fn stress_the_end_of_each_side_wakes_the_other() {
     }
 }
 
-// S4-62, S4-71, S4-72: many closers, many waiters: everybody hears of it once, and the values sent before are all there.
+// S4-62, S4-71, S4-72: many closers, many waiters: each of them hears of it once, and the values sent before are all there.
 #[test]
 fn stress_many_closers() {
     let _watchdog = watchdog(120);

@@ -1,5 +1,5 @@
 //! Fibers, threads and futures send and receive in every way there is, at once, with time-outs and cancellation; a ledger of values says
-//! whether one was lost or came twice, the watchdog whether somebody was left waiting. `FIBRA_REVIEW_SEED` gives other numbers.
+//! whether one was lost or came twice, the watchdog whether a caller was left waiting. `FIBRA_REVIEW_SEED` gives other numbers.
 #![allow(clippy::disallowed_types)] // The ledgers must work when the runtime does not.
 
 use std::collections::HashMap;
@@ -155,7 +155,7 @@ fn receive_somehow(dice: &mut Dice, rx: &Receiver<Value>, other: &Receiver<Value
 }
 
 /// Fibers and threads send and receive in all ways at once, with cancellation and time-outs; nothing is lost, nothing comes twice,
-/// nobody is left waiting.
+/// no caller is left waiting.
 #[test]
 fn everything_against_everything() {
     let _watchdog = watchdog(60);

@@ -33,7 +33,7 @@ mod programs {
         numbers
     }
 
-    /// Pairs people up by one channel that everybody both sends to and receives from. The types of the ends are not written down.
+    /// Pairs people up by one channel that all of them both send to and receive from. The types of the ends are not written down.
     pub(super) fn matching(people: &[&'static str]) -> (Vec<(&'static str, &'static str)>, Option<&'static str>) {
         let (s, r) = bounded(1);
         let (met, meetings) = unbounded();

@@ -92,7 +92,7 @@ fn short(rng: &mut Rng) -> Duration {
     Duration::from_micros(rng.below(3) as u64 * 30)
 }
 
-/// One turn of whoever may block.
+/// One turn of a player that may block.
 fn turn(board: &Board, rng: &mut Rng) {
     let (tx, rx) = board.some_end(rng);
     match rng.below(18) {
@@ -259,7 +259,7 @@ async fn turn_async(board: &Board, rng: &mut Rng) {
             offer.answer(tx.send_async(value).await.map_err(|error| error.0));
         }
         2 => {
-            // Given up: nobody says a word about the value.
+            // Given up: no result tells the value.
             let (value, offer) = board.offer_async();
             if let Some(answer) = give_up(tx.send_async(value), polls).await {
                 offer.answer(answer.map_err(|error| error.0));
@@ -395,7 +395,7 @@ fn stress_nothing_is_lost_under_close_and_cancellation() {
     rounds(120, 60, true, true);
 }
 
-// S0-41, S0-43, C-24: receivers and senders come and go; whoever is left when the other side has gone hears of it, and what lay in the
+// S0-41, S0-43, C-24: receivers and senders come and go; the side that is left hears that the other has gone, and what lay in the
 // buffer is dropped with the channel.
 #[test]
 fn stress_ends_die_at_any_time() {

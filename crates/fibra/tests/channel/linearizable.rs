@@ -85,7 +85,7 @@ struct Step {
     after: Option<usize>,
 }
 
-/// The sequential channel. There is never room while somebody is parked.
+/// The sequential channel. There is never room while a player is parked.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 struct Model {
     buffer: Vec<u8>,
@@ -146,7 +146,7 @@ impl Model {
             Act::NotSent => open && !room,
             Act::Recv(value) => next.recv(value, capacity),
             Act::RecvClosed => self.closed && self.is_empty() && self.reserved == 0,
-            // Closed, but somebody has a place: something may still come.
+            // Closed, but a sender has a place: something may still come.
             Act::NotGot => (open || self.reserved > 0) && self.is_empty(),
             Act::Close => {
                 next.closed = true;
@@ -324,8 +324,8 @@ fn the_search_rejects_what_no_channel_may_show() {
         ("full though unbounded", usize::MAX, in_turn(&[NotSent])),
         ("a send that did not wait for its receiver", 0, in_turn(&[Sent(1), Got(1)])),
         ("a receive that did not wait for its sender", 0, in_turn(&[Got(1), Sent(1)])),
-        ("tried though nobody waited", 0, in_turn(&[TrySent(1), Got(1)])),
-        ("nobody took it", 0, at_once(&[Sent(1), Closed, RecvClosed])),
+        ("tried though no receiver waited", 0, in_turn(&[TrySent(1), Got(1)])),
+        ("no receiver took it", 0, at_once(&[Sent(1), Closed, RecvClosed])),
         ("selected after the close", 1, in_turn(&[Closed, SelectSent(1)])),
         ("more than fits, selected", 1, in_turn(&[Sent(1), SelectSent(2)])),
         ("selected, and lost", 1, in_turn(&[SelectSent(1), NotGot])),
@@ -486,7 +486,7 @@ async fn play_async(script: &[Op], tx: &Sender<u8>, rx: &Receiver<u8>) -> Vec<Ev
     events
 }
 
-/// The players have random scripts; this thread closes the channel at some time, which lets everybody go on, and takes what is left.
+/// The players have random scripts; this thread closes the channel at some time, which lets all of them go on, and takes what is left.
 fn one_history(handle: &fibra::Handle, rng: &mut Rng, (tx, rx): (Sender<u8>, Receiver<u8>)) -> (Vec<Side>, Vec<Event>) {
     let (players, mut value) = (2 + rng.below(3), 0);
     let sides = [Side::Fiber, Side::Fiber, Side::Thread, Side::Task];
@@ -515,7 +515,7 @@ fn one_history(handle: &fibra::Handle, rng: &mut Rng, (tx, rx): (Sender<u8>, Rec
     }
     events.extend(started.into_iter().flat_map(channels::Started::join));
     events.sort_by_key(|event| event.called);
-    // Everything that went in has come out: so one that was given up was sent if somebody has it, and otherwise nothing happened.
+    // Everything that went in has come out: so one that was given up was sent if a receiver has it, and otherwise nothing happened.
     let got: Vec<u8> =
         events.iter().filter_map(|event| if let Done::Got(value) = event.done { Some(value) } else { None }).collect();
     events.retain_mut(|event| {
@@ -543,7 +543,7 @@ fn search(capacity: usize, channel: fn() -> (Sender<u8>, Receiver<u8>)) {
     println!("{histories} histories");
 }
 
-// S0-44, S0-51, S1-80, S4-52..S4-58: a send and the receive of its value overlap, whoever they are, also with timeouts, selects of
+// S0-44, S0-51, S1-80, S4-52..S4-58: a send and the receive of its value overlap, in all forms, also with timeouts, selects of
 // both ends and a close.
 #[test]
 fn a_rendezvous_is_linearizable() {

@@ -348,7 +348,7 @@ fn a_rendezvous_send_waits_for_its_receiver() {
     }
 }
 
-// Also when a value that nobody has fetched yet lies there (one sent by a permit, whose receiver was called but has not been polled),
+// Also when a value that no receiver has fetched yet lies there (one sent by a permit, whose receiver was called but has not been polled),
 // there are no more values than receivers that wait for them, and each gets its own.
 #[test]
 fn a_rendezvous_does_not_buffer_behind_a_permit() {
@@ -366,7 +366,7 @@ fn a_rendezvous_does_not_buffer_behind_a_permit() {
         tx.reserve().unwrap().send(1);
         // The fiber gets the first one, and the other future is called for this one.
         assert_eq!(tx.try_send(2), Ok(()));
-        assert!(tx.try_send(3).unwrap_err().is_full(), "sent, and nobody would have it");
+        assert!(tx.try_send(3).unwrap_err().is_full(), "sent, and no receiver would have it");
         tx.close();
         let mut values: Vec<u32> = fiber.join().unwrap().into_iter().collect();
         values.extend(ready(first));
@@ -375,7 +375,7 @@ fn a_rendezvous_does_not_buffer_behind_a_permit() {
     });
 }
 
-// S0-53: with one worker the order of a hand-off is always the same: whoever was woken runs before any bystander that was ready before.
+// S0-53: with one worker the order of a hand-off is always the same: the woken fiber runs before any bystander that was ready before.
 #[test]
 fn the_order_of_a_hand_off_is_known() {
     let _watchdog = watchdog(60);

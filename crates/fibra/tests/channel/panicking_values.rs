@@ -165,7 +165,7 @@ fn a_value_that_was_put_back_is_dropped_with_the_others() {
     assert_eq!((panics(|| drop((tx, rx))).as_str(), made.gone()), ("value 0", 3));
 }
 
-// The results of a set that nobody takes.
+// The results of a set that no caller takes.
 #[test]
 fn a_set_drops_all_its_results() {
     let _watchdog = watchdog(60);

@@ -1,4 +1,4 @@
-//! One channel in several arms of a select that waits: each arm is served as often as the others, by whoever comes.
+//! One channel in several arms of a select that waits: each arm is served as often as the others, by any peer.
 //!
 //! The partner only tries, so it succeeds only while the select waits: every round is one of a parked select. Bounds are generous: with
 //! equal chances, an arm of two that gets less than a quarter of 2,000 rounds is not seen once in the age of the world.

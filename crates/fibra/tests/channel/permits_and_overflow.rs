@@ -13,7 +13,7 @@ use fibra::channel::{
 
 // ---- Permits ------------------------------------------------------------------------------------------------------------
 
-// A permit is a place in the buffer: nobody else has it until it is used or dropped.
+// A permit is a place in the buffer: no other sender has it until it is used or dropped.
 #[test]
 fn a_permit_keeps_a_place() {
     let (tx, rx) = bounded(2);
@@ -30,7 +30,7 @@ fn a_permit_keeps_a_place() {
     assert_eq!(tx.try_send(9), Err(TrySendError::Full(9)));
 }
 
-// One that is dropped wakes whoever waits for a place.
+// One that is dropped wakes a sender that waits for a place.
 #[test]
 fn a_dropped_permit_wakes_the_next() {
     let _watchdog = watchdog(60);
@@ -212,7 +212,7 @@ fn overflow_blocks_by_default() {
     assert!(rx.try_iter().eq(0..3));
 }
 
-// A value that is dropped without anybody to show it to is dropped once; one that is shown belongs to whom it is shown.
+// A value that is dropped without a callback is dropped once; one that is shown to a callback belongs to it.
 #[test]
 fn overflowing_values_are_dropped_once() {
     for (overflow, shows) in [

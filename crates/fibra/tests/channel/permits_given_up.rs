@@ -1,23 +1,12 @@
 //! Permits that are given up or forgotten, and what a full channel does about them.
 #![allow(clippy::disallowed_types)] // The ledgers must work when the runtime does not.
 
-use std::future::Future;
 use std::mem;
-use std::pin::Pin;
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, Waker};
 
-use crate::reentrant_wakers::Calls;
+use crate::reentrant_wakers::{poll, waker};
 use crate::support::watchdog;
 use fibra::channel::{self, Overflow, Select, rendezvous};
-
-fn waker(call: impl Fn() + Send + Sync + 'static) -> Waker {
-    Waker::from(Arc::new(Calls(call)))
-}
-
-fn poll<F: Future + Unpin>(future: &mut F, waker: &Waker) -> Poll<F::Output> {
-    Pin::new(future).poll(&mut Context::from_waker(waker))
-}
 
 /// Permits of a channel with a policy are never refused, and what they sent went beyond the capacity, for ever.
 #[test]
@@ -56,7 +45,7 @@ fn permits_obey_the_overflow_policy() {
 
 /// Receivers held back by permits that are given up all at once.
 #[test]
-fn permits_given_up_let_everybody_go() {
+fn permits_given_up_let_all_senders_go() {
     let _watchdog = watchdog(20);
     fibra::run(|| {
         for _ in 0..50 {

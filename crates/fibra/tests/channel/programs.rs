@@ -96,7 +96,7 @@ fn stage(side: Side, handle: &fibra::Handle, rx: Receiver<u64>, tx: Sender<u64>)
     start(side, handle, blocking, future)
 }
 
-// X-13, S4-60, S4-67, C-23: six stages, a thousand runs: closed by whoever sends last, or by an onlooker, while values are under way,
+// X-13, S4-60, S4-67, C-23: six stages, a thousand runs: closed by the last sender, or by an onlooker, while values are under way,
 // every value that was accepted comes out, in order.
 #[test]
 fn stress_six_stages_lose_nothing_at_the_end() {
@@ -192,7 +192,7 @@ fn only(channel: usize, count: u64) -> Vec<u64> {
 }
 
 // S0-47, S0-50, S0-57, S0-58: plain senders and receivers on every channel, and selects over all of them, at once: each channel's books
-// balance, and everybody hears of the end.
+// balance, and all of them hear of the end.
 #[test]
 fn stress_selects_among_plain_ends() {
     let _watchdog = watchdog(120);
@@ -275,7 +275,7 @@ fn stress_selects_among_selects() {
             start(side, &rt.handle(), play, async { unreachable!() })
         })
         .collect();
-    // By chance all of them may wait for what nobody offers: then one of them is helped.
+    // By chance all of them may wait for what no other offers: then one of them is helped.
     let (mut before, short) = (0, Duration::from_millis(1));
     while before < rounds * players {
         std::thread::sleep(short);
@@ -382,7 +382,7 @@ fn a_select_of_any_size() {
                     assert_eq!(chosen.recv(&rxs[channel]), Ok(channel));
                 }
                 sender.join().unwrap();
-                // Nothing is left in any queue: nobody waits there any more.
+                // Nothing is left in any queue: no fiber waits there any more.
                 for (tx, rx) in &ends {
                     assert!(tx.try_send(0).is_err_and(|error| error.is_full()));
                     assert!(rx.try_recv().is_err_and(|error| error.is_empty()));

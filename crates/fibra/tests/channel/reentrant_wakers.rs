@@ -22,11 +22,11 @@ impl<F: Fn() + Send + Sync + 'static> Wake for Calls<F> {
     }
 }
 
-fn waker(call: impl Fn() + Send + Sync + 'static) -> Waker {
+pub(crate) fn waker(call: impl Fn() + Send + Sync + 'static) -> Waker {
     Waker::from(Arc::new(Calls(call)))
 }
 
-fn poll<F: Future + Unpin>(future: &mut F, waker: &Waker) -> Poll<F::Output> {
+pub(crate) fn poll<F: Future + Unpin>(future: &mut F, waker: &Waker) -> Poll<F::Output> {
     Pin::new(future).poll(&mut Context::from_waker(waker))
 }
 
@@ -125,7 +125,7 @@ fn a_waker_may_end_the_peer_of_the_select_that_calls_it() {
 }
 
 /// A waker whose clone receives, and whose clones panic when dropped: between the moment the value is taken and `forget` there was
-/// somebody's code.
+/// code of the user.
 #[test]
 fn a_waker_that_panics_when_dropped_does_not_double_the_value() {
     let _watchdog = watchdog(20);

@@ -56,7 +56,7 @@ fn who_asks_for_a_place_is_not_passed_over_for_ever() {
     }
 }
 
-// The receiver that looked has gone on: nobody else is kept for the promise that its look brought about.
+// The receiver that looked has gone on: no other receiver is kept for the promise that its look brought about.
 #[test]
 fn a_promise_for_a_look_keeps_no_pair_apart() {
     let _watchdog = watchdog(60);

@@ -110,7 +110,8 @@ fn a_promise_that_is_given_back_goes_to_the_next() {
     });
 }
 
-// A future that was told that a value is wanted, and is not polled, holds up nobody; polled, it has its permit, unless another was quicker.
+// A future that was told that a value is wanted, and is not polled, holds up no other; polled, it has its permit, unless another was
+// quicker.
 #[test]
 fn a_future_that_is_not_polled_holds_up_no_other_sender() {
     let _watchdog = watchdog(60);
@@ -185,7 +186,7 @@ fn a_value_left_for_a_future_is_not_lost() {
         ];
         for send in sends {
             let (tx, rx) = rendezvous();
-            assert!(!send(&tx), "nobody waits");
+            assert!(!send(&tx), "no receiver waits");
             let mut waits = Box::pin(rx.recv_async());
             let calls = Calls::new();
             assert!(poll(waits.as_mut(), &calls).is_pending());

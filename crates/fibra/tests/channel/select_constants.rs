@@ -43,7 +43,7 @@ fn full() -> (Sender<Noisy>, Receiver<Noisy>) {
 }
 
 #[test]
-fn a_constant_that_is_sent_is_dropped_by_whoever_receives_it_and_nowhere_else() {
+fn a_constant_that_is_sent_is_dropped_by_its_receiver_and_nowhere_else() {
     let _watchdog = watchdog(30);
     let (tx, rx) = unbounded();
     select! { send(tx, CONSTANT) -> sent => sent.unwrap() }
@@ -63,14 +63,14 @@ fn a_constant_that_is_not_sent_is_dropped_once() {
     let _watchdog = watchdog(30);
     let (never, _never) = full();
     select! {
-        send(never, CONSTANT) => panic!("nobody receives"),
+        send(never, CONSTANT) => panic!("no receiver waits"),
         default => assert_eq!(drops(), 1, "it is gone before the body"),
     }
     assert_eq!(drops(), 0);
     // Two evaluations: one is sent, one is not.
     let (tx, rx) = bounded(1);
     select! {
-        send(never, CONSTANT) => panic!("nobody receives"),
+        send(never, CONSTANT) => panic!("no receiver waits"),
         send(tx, CONSTANT) -> sent => {
             assert_eq!(drops(), 1);
             sent.unwrap();
@@ -82,7 +82,7 @@ fn a_constant_that_is_not_sent_is_dropped_once() {
     // Not evaluated.
     select! { send(tx, CONSTANT), if drops() > 0 => panic!("it is switched off"), default => {} }
     assert_eq!(drops(), 0);
-    // Nobody there: it comes back.
+    // No receiver is left: it comes back.
     drop(rx);
     let back = select! { send(tx, CONSTANT) -> sent => sent };
     assert_eq!(drops(), 0);
@@ -96,7 +96,7 @@ fn a_constant_is_dropped_once_if_the_select_unwinds() {
     let _watchdog = watchdog(30);
     fibra::run(|| {
         let (never, _never) = full();
-        let fiber = fibra::spawn_local(move || select! { send(never, CONSTANT) => panic!("nobody receives") });
+        let fiber = fibra::spawn_local(move || select! { send(never, CONSTANT) => panic!("no receiver waits") });
         // It is local, so it has begun, and waits.
         fibra::yield_now();
         assert_eq!(drops(), 0);

@@ -56,7 +56,7 @@ fn payloads_of_every_shape() {
     through(vec![Aligned(1), Aligned(2)]);
 }
 
-/// Operations completed with the wrong channel, dropped, or forgotten: nothing is lost, nobody is stuck, nothing is dropped twice.
+/// Operations completed with the wrong channel, dropped, or forgotten: nothing is lost, no fiber is stuck, nothing is dropped twice.
 #[test]
 #[cfg_attr(fibra_asan, ignore = "leaks on purpose: what a forgotten operation owns")]
 fn selected_operations_gone_wrong() {

@@ -19,7 +19,7 @@ const LONG: Duration = Duration::from_secs(3600);
 const SHORT: Duration = Duration::from_millis(1);
 
 /// A receiver with these messages in it, whose sender lives on.
-fn with<T>(messages: impl IntoIterator<Item = T>) -> (Sender<T>, Receiver<T>) {
+pub(crate) fn with<T>(messages: impl IntoIterator<Item = T>) -> (Sender<T>, Receiver<T>) {
     let (tx, rx) = unbounded();
     for message in messages {
         assert!(tx.send(message).is_ok());
@@ -28,7 +28,7 @@ fn with<T>(messages: impl IntoIterator<Item = T>) -> (Sender<T>, Receiver<T>) {
 }
 
 /// A channel that takes nothing.
-fn full<T: Default>() -> (Sender<T>, Receiver<T>) {
+pub(crate) fn full<T: Default>() -> (Sender<T>, Receiver<T>) {
     let (tx, rx) = bounded(1);
     assert!(tx.send(T::default()).is_ok());
     (tx, rx)
@@ -46,7 +46,7 @@ fn recv_gives_the_message_or_why_there_is_none() {
 }
 
 #[test]
-fn send_gives_the_value_back_if_nobody_can_receive_it() {
+fn send_gives_the_value_back_if_no_receiver_is_left() {
     let _watchdog = watchdog(30);
     let (tx, rx) = bounded(1);
     let variable = String::from("variable");
@@ -458,7 +458,7 @@ fn names_do_not_meet() {
     assert!(chosen && value == 3);
 }
 
-/// The arms may come out of somebody's macro.
+/// The arms may come out of a macro of the user.
 #[test]
 fn fragments_of_macros_are_arms() {
     let _watchdog = watchdog(30);

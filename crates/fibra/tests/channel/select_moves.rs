@@ -5,25 +5,10 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
+use crate::select_macro::{full, with};
 use crate::support::watchdog;
-use fibra::channel::{Receiver, SendError, Sender, bounded, unbounded};
+use fibra::channel::{SendError, Sender, bounded, unbounded};
 use fibra::select;
-
-/// A receiver with these messages in it, whose sender lives on.
-fn with<T>(messages: impl IntoIterator<Item = T>) -> (Sender<T>, Receiver<T>) {
-    let (tx, rx) = unbounded();
-    for message in messages {
-        assert!(tx.send(message).is_ok());
-    }
-    (tx, rx)
-}
-
-/// A channel that takes nothing.
-fn full<T: Default>() -> (Sender<T>, Receiver<T>) {
-    let (tx, rx) = bounded(1);
-    assert!(tx.send(T::default()).is_ok());
-    (tx, rx)
-}
 
 /// Counts how often it is dropped; not `Clone`, not `Copy`.
 #[derive(Debug, Default)]
@@ -47,9 +32,9 @@ fn a_losing_send_keeps_its_variable() {
     let mut losses = 0;
     let sent = loop {
         select! {
-            send(never, value) -> _ => panic!("nobody receives"),
+            send(never, value) -> _ => panic!("no receiver waits"),
             send(tx, value) -> result => break result,
-            send(never, value), if losses > 2 => panic!("nobody receives"),
+            send(never, value), if losses > 2 => panic!("no receiver waits"),
             default => {
                 losses += 1;
                 assert_eq!(drops.get(), value.0.get());
@@ -97,7 +82,7 @@ fn every_value_is_dropped_once() {
     assert_eq!(drops.get(), 0);
     drop(value);
     assert_eq!(drops.replace(0), 1);
-    // Nobody there: it comes back, or is dropped with the result.
+    // No receiver is left: it comes back, or is dropped with the result.
     drop(rx);
     let value = counted();
     let back = select! { send(tx, value) -> result => result };

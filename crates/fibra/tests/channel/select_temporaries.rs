@@ -45,7 +45,7 @@ fn an_optional_receiver_may_be_none() {
     let senders: [Sender<u32>; 0] = [];
     let without_receiver = || bounded(0).0;
     select! {
-        send(senders.first().unwrap_or(&without_receiver()), 1) -> sent => assert!(sent.is_err(), "nobody receives"),
+        send(senders.first().unwrap_or(&without_receiver()), 1) -> sent => assert!(sent.is_err(), "no receiver"),
         recv(Some(rx).as_ref().unwrap_or(&never())) -> _ => panic!("it is empty, and its sender is there"),
     }
 }

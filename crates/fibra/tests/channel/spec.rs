@@ -21,7 +21,7 @@ use fibra::{Runtime, select};
 const LONG: Duration = Duration::from_secs(3600);
 const SHORT: Duration = Duration::from_millis(1);
 
-/// On one thread, where `yield_now` lets everybody else come as far as he can.
+/// On one thread, where `yield_now` lets all other fibers come as far as they can.
 fn alone<T: Send>(f: impl FnOnce() -> T + Send) -> T {
     Runtime::current_thread().unwrap().run(f)
 }
@@ -52,10 +52,10 @@ fn ids_are_unique_and_grow() {
     assert!(id(&unbounded::<String>().0) > *all.last().unwrap(), "of whatever type");
 }
 
-// S0-34, S4-123: close is one step for all who wait on the channel in whatever way: it leaves nobody waiting, and of many that close
+// S0-34, S4-123: close is one step for all who wait on the channel in whatever way: it leaves no caller waiting, and of many that close
 // at once one was the first.
 #[test]
-fn close_is_one_step_for_everybody() {
+fn close_is_one_step_for_all_waiters() {
     let _watchdog = watchdog(60);
     alone(|| {
         let (tx, rx) = rendezvous::<u32>();
@@ -106,9 +106,9 @@ fn close_is_one_step_for_everybody() {
     }
 }
 
-// S1-76: whoever has parked can be completed by anybody, in whatever way: he is linked, and nobody has claimed him.
+// S1-76: a parked waiter can be completed by any thread, in whatever way: it is linked, and not claimed.
 #[test]
-fn a_parked_waiter_is_there_for_everybody() {
+fn a_parked_waiter_is_there_for_every_peer() {
     let _watchdog = watchdog(60);
     alone(|| {
         let wait = |rx: Receiver<u32>, time: Duration| fibra::spawn_local(move || rx.recv_timeout(time));
@@ -151,7 +151,7 @@ fn a_wait_that_is_over_stays_over() {
         assert!(!waiter.is_finished(), "it waits for the second");
         second.send(2).unwrap();
         assert_eq!(waiter.join().unwrap(), Ok(2));
-        assert_eq!(left.try_recv(), Ok(1), "nobody took it");
+        assert_eq!(left.try_recv(), Ok(1), "no receiver took it");
     });
 }
 
@@ -167,7 +167,7 @@ fn called_while_parking() {
         for _ in 0..rounds {
             let mine = [asked.recv().unwrap(); 16];
             answer.send(mine[0] + 1).unwrap();
-            assert!(mine.iter().all(|word| *word == mine[0]), "somebody else was on this stack");
+            assert!(mine.iter().all(|word| *word == mine[0]), "another fiber was on this stack");
         }
     });
     for round in 0..rounds {
@@ -179,7 +179,7 @@ fn called_while_parking() {
 
 // ---- Select -------------------------------------------------------------------------------------------------------------
 
-// S1-72, S1-73, C-21: the arm that is named is the one whose value came; and before its body runs, nobody waits any more in the
+// S1-72, S1-73, C-21: the arm that is named is the one whose value came; and before its body runs, no node is left in the
 // channels of the others.
 #[test]
 fn the_winner_is_known_and_the_losers_are_gone() {
@@ -291,7 +291,7 @@ fn dropped_timers_end() {
             .await;
         });
         task.join().unwrap();
-        // Nobody is left but this fiber; the end of the run would cancel the daemons.
+        // No fiber is left but this one; the end of the run would cancel the daemons.
         while handle.metrics().live > 1 {
             fibra::sleep(SHORT);
         }
@@ -400,7 +400,7 @@ fn a_select_that_waits_to_send_is_admitted() {
             assert_eq!(sending.join().unwrap(), admitted, "kind {kind}");
             assert_eq!(rx.recv(), Err(RecvError), "once");
         }
-        // Nobody comes for it: the last receiver's end gives the value back.
+        // No receiver comes for it: the last receiver's end gives the value back.
         let (tx, rx) = rendezvous::<u32>();
         let closer = tx.clone();
         let sending = fibra::spawn_local(move || select! { send(tx, 7) -> sent => sent.unwrap_err().into_inner() });
@@ -436,8 +436,8 @@ fn a_pipeline_runs_on_small_stacks() {
 
 // ---- Tasks and results --------------------------------------------------------------------------------------------------
 
-// S1-86, S1-88: whoever awaits a task parks (a fiber: others run meanwhile) or blocks (a thread), and is given the result itself, of its
-// type, moved and dropped once.
+// S1-86, S1-88: a caller that awaits a task parks (a fiber: others run meanwhile) or blocks (a thread), and is given the result itself, of
+// its type, moved and dropped once.
 #[test]
 fn awaiting_a_task_parks_or_blocks_and_moves_the_result() {
     struct Result(Arc<AtomicUsize>, [u64; 32]);
@@ -476,7 +476,7 @@ fn awaiting_a_task_parks_or_blocks_and_moves_the_result() {
     assert_eq!(drops.load(SeqCst), 2);
 }
 
-// S1-90: a send that is pending, as a future or as an arm, owns its value: dropped, it drops it, and nobody receives it.
+// S1-90: a send that is pending, as a future or as an arm, owns its value: dropped, it drops it, and no receiver gets it.
 #[test]
 fn a_pending_send_owns_its_value() {
     let _watchdog = watchdog(60);

@@ -57,7 +57,7 @@ fn clones_of_after_share_its_value() {
     });
 }
 
-// Ticks come at their times, each later than the one before; those that nobody took are skipped, not heaped up.
+// Ticks come at their times, each later than the one before; those that no receiver took are skipped, not heaped up.
 #[test]
 fn ticks_come_and_are_skipped() {
     let _watchdog = watchdog(60);
@@ -155,7 +155,7 @@ fn a_dropped_future_of_a_timer() {
     assert!(poll(kept, &kept_calls).is_ready());
 }
 
-// Timers die with their receivers: a million of them that nobody waits for leave nothing behind, and hold no run up.
+// Timers die with their receivers: a million of them that no fiber waits for leave nothing behind, and hold no run up.
 #[test]
 fn dropped_timers_leave_nothing_behind() {
     let _watchdog = watchdog(60);
@@ -183,7 +183,7 @@ fn due_at_the_deadline_is_in_time() {
     let receive = || {
         let due = Instant::now() + SOON;
         assert_eq!(at(due).recv_deadline(due), Ok(due));
-        // Somebody else took it: there is nothing to wait for.
+        // Another receiver took it: there is nothing to wait for.
         let receiver = at(due);
         assert_eq!(receiver.recv(), Ok(due));
         assert!(receiver.recv_deadline(due).unwrap_err().is_disconnected());

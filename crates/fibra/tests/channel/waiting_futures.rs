@@ -3,29 +3,19 @@
 #![allow(clippy::disallowed_types)] // The ledgers must work when the runtime does not.
 
 use std::cell::{Cell, RefCell};
-use std::future::Future;
 use std::mem;
-use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
-use std::task::{Context, Poll, Waker};
+use std::task::Poll;
 use std::time::Duration;
 
-use crate::reentrant_wakers::{Calls, Counted};
+use crate::reentrant_wakers::{Counted, poll, waker};
 use crate::support::watchdog;
 use fibra::channel::{Receiver, RecvError, Select, Sender, after, bounded, rendezvous, tick};
 use fibra::select;
 
-fn waker(call: impl Fn() + Send + Sync + 'static) -> Waker {
-    Waker::from(Arc::new(Calls(call)))
-}
-
-fn poll<F: Future + Unpin>(future: &mut F, waker: &Waker) -> Poll<F::Output> {
-    Pin::new(future).poll(&mut Context::from_waker(waker))
-}
-
-/// Whoever came first is served first, also if it is a future: a fiber behind it took what it was called for, each time.
+/// The first waiter is served first, also if it is a future: a fiber behind it took what it was called for, each time.
 #[test]
 fn futures_keep_their_place_among_fibers() {
     let _watchdog = watchdog(20);
@@ -140,7 +130,7 @@ fn close_ends_a_select_at_both_ends_of_one_channel() {
         } else {
             close.close();
         }
-        assert!(selecting.join().unwrap(), "nobody else is there");
+        assert!(selecting.join().unwrap(), "no other waiter is there");
     }
 }
 
@@ -193,7 +183,7 @@ fn a_timed_future_that_changes_hands_is_called() {
         let rx = after(Duration::from_micros(200 + 7 * round));
         let mut future = rx.recv_async();
         let quiet = waker(|| ());
-        // Polled with wakers that call nobody, until the moment is near or over; then in earnest.
+        // Polled with wakers that do nothing, until the moment is near or over; then in earnest.
         let until = std::time::Instant::now() + Duration::from_micros(150 + 7 * round + round % 11 * 10);
         let mut ready = false;
         while !ready && std::time::Instant::now() < until {

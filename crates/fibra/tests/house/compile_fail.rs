@@ -27,7 +27,7 @@ fn machines_do_not_write_into_ports() {
     trybuild::TestCases::new().compile_fail("tests/ui/machine_*.rs");
 }
 
-/// Guards stay with whoever locked, and with what they guard.
+/// Guards stay with the fiber that locked, and with what they guard.
 #[test]
 fn guards_stay_where_they_are() {
     trybuild::TestCases::new().compile_fail("tests/ui/lock_*.rs");

@@ -38,7 +38,7 @@ fn word_count_counts_the_words_of_all_files() {
     }
     std::fs::write(folder.join("deeper/one.txt"), "wait\n").unwrap();
     std::fs::write(folder.join("deeper/binary"), [0xFF, 0xFE, 0x00]).unwrap();
-    std::fs::write(folder.join("deeper/.hidden/no.txt"), "nobody nobody nobody").unwrap();
+    std::fs::write(folder.join("deeper/.hidden/no.txt"), "hidden hidden hidden").unwrap();
     let text = run("word_count", &[folder.to_str().unwrap(), "2"]);
     std::fs::remove_dir_all(&folder).unwrap();
     // 200 files of 20 lines of 4 words, and one word more.
@@ -90,7 +90,7 @@ fn udp_relay_relays_or_counts() {
     let text = run("udp_relay", &[]);
     let numbers: Vec<u64> = text.split(|c: char| !c.is_ascii_digit()).filter_map(|part| part.parse().ok()).collect();
     let [relayed, thrown_away, came] = numbers[..] else { panic!("{text}") };
-    // What is sent too fast for the system is lost before anybody can count it.
+    // What is sent too fast for the system is lost before the relay can count it.
     assert!(came > 0 && came <= relayed && relayed + thrown_away <= 2000, "{text}");
 }
 

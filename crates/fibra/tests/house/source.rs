@@ -361,6 +361,23 @@ pub(crate) fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("the crate lies in <root>/crates/fibra").to_owned()
 }
 
+/// Every page of documentation, with its text: what lies in `docs/` and at the root.
+pub(crate) fn pages() -> Vec<(String, String)> {
+    let root = repository();
+    let folders = ["", "docs", "docs/decisions"];
+    let mut pages = Vec::new();
+    for folder in folders {
+        for entry in std::fs::read_dir(root.join(folder)).expect("the folders of documentation") {
+            let path = entry.expect("a readable folder").path();
+            if path.extension().is_some_and(|extension| extension == "md") {
+                let name = path.strip_prefix(&root).expect("found below the root").to_string_lossy().into_owned();
+                pages.push((name, std::fs::read_to_string(&path).expect("a readable page")));
+            }
+        }
+    }
+    pages
+}
+
 /// Every Rust file of every crate, in a fixed order.
 pub(crate) fn all_sources() -> Vec<Source> {
     let root = repository();

@@ -19,6 +19,9 @@ fn the_house_is_tidy() {
     let bugs = source::repository().join(".ci/bugs");
     let bugs = std::fs::read_to_string(&bugs).unwrap_or_else(|error| panic!("{}: {error}", bugs.display()));
     problems.extend(rules::seeded_bugs(&sources, &bugs));
+    let pages = source::pages();
+    assert!(pages.len() > 60, "found only {} pages of documentation", pages.len());
+    problems.extend(pages.iter().flat_map(|(path, text)| rules::vague_words(path, text.lines())));
     problems.sort_by(|a, b| (&a.path, a.line).cmp(&(&b.path, b.line)));
     let text: Vec<String> = problems.iter().map(Problem::to_string).collect();
     assert!(problems.is_empty(), "{} problems:\n{}\n", problems.len(), text.join("\n"));
@@ -70,7 +73,7 @@ fn layers_see_through_super_macros_strings_and_unknown_names() {
     assert_eq!(check("time/sleep.rs", "use crate::Instant;\n"), [1], "re-exports of the root hide the layer");
     assert_eq!(check("fiber/local.rs", "crate::fiber_local! { static A: u32 = 1; }\n"), [0; 0]);
     assert_eq!(check("fiber/local.rs", "macro_rules! m { () => { $crate::__private::f() } }\n"), [0; 0]);
-    assert_eq!(check("gadgets/mod.rs", "//! A folder nobody drew.\n"), [1]);
+    assert_eq!(check("gadgets/mod.rs", "//! A folder without a floor.\n"), [1]);
     assert_eq!(check("lib.rs", "use crate::inspect::graph;\n"), [0; 0]);
 }
 
@@ -150,6 +153,24 @@ fn the_upper_floors_are_safe() {
     assert_eq!(check("time/sleep.rs", "unsafe fn f() {}\n"), [1]);
     assert_eq!(check("lib.rs", "unsafe impl Send for A {}\n"), [1]);
     assert_eq!(check("wait/park.rs", "unsafe fn f() {}\n"), [0; 0]);
+}
+
+#[test]
+fn sentences_name_their_subjects() {
+    let check = |path: &str, text| complaints(rules::plain_words, path, text);
+    assert_eq!(
+        check("crates/a/src/lib.rs", "//! Whoever waits is woken.\nfn nobody_joins() {}\n// A waiter.\n"),
+        [1, 2]
+    );
+    assert_eq!(
+        check("crates/a/tests/a.rs", "fn f() { panic!(\"somebody else has it\") }\nenum A { ByNobody }\n"),
+        [1, 2]
+    );
+    let holder = "        LockHolder::Nobody => 1,\n// nobody waits\n";
+    assert_eq!(check("crates/fibra/src/inspect/text.rs", holder), [2], "only the public name");
+    assert_eq!(check("crates/fibra/src/sync/owner.rs", holder), [1, 2]);
+    let page = rules::vague_words("docs/guide.md", "One fiber.\nAnybody may call it.".lines());
+    assert_eq!(page.iter().map(|problem| problem.line).collect::<Vec<_>>(), [2]);
 }
 
 #[test]

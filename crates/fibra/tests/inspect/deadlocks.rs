@@ -137,7 +137,7 @@ fn cross(rt: &fibra::Runtime) {
     });
 }
 
-// The harness's thread could wake somebody, so it is spoken of after ten seconds, and nothing else happens.
+// The harness's thread could wake a fiber, so it is spoken of after ten seconds, and nothing else happens.
 #[test]
 fn with_other_threads_it_is_reported_later() {
     const TEST: &str = "with_other_threads_it_is_reported_later";

@@ -376,7 +376,7 @@ fn a_recording_is_the_parents_alone() {
     });
 }
 
-// Whoever reads the file finds it whole, whatever number of runtimes end at the same time.
+// A reader of the file finds it whole, whatever number of runtimes end at the same time.
 #[test]
 fn runtimes_that_end_at_once_leave_one_whole_file() {
     const TEST: &str = "runtimes_that_end_at_once_leave_one_whole_file";

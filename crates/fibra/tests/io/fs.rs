@@ -256,7 +256,7 @@ fn fifo(folder: &Folder) -> PathBuf {
 
 // The worker is free while a call waits, and so are the others.
 #[test]
-fn a_call_that_waits_holds_up_nobody() {
+fn a_call_that_waits_holds_up_no_fiber() {
     let _watchdog = support::watchdog(60);
     let folder = Folder::new();
     let path = fifo(&folder);
@@ -350,8 +350,8 @@ fn many_fibers_use_files_at_once_and_none_leaks() {
     assert_eq!(support::fds(), before);
 }
 
-// The kernel makes whoever uses the position of a file wait for whoever does so already, perhaps for a device. So while such a call is on
-// the pool, or on its way there, no other is made on a worker.
+// The kernel makes a caller that uses the position of a file wait for one that does so already, perhaps for a device. So while such a call
+// is on the pool, or on its way there, no other is made on a worker.
 #[test]
 fn who_shares_a_position_with_a_call_on_the_pool_does_not_hold_up_the_worker() {
     let _watchdog = support::watchdog(60);

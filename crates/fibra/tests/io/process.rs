@@ -130,7 +130,7 @@ fn bad_input_is_the_error_of_std() {
     });
 }
 
-// Both pipes are filled, by a child that writes the one and then the other: whoever reads them one by one waits for ever.
+// Both pipes are filled, by a child that writes the one and then the other: a reader that reads them one by one waits for ever.
 #[test]
 fn output_on_both_pipes_does_not_deadlock() {
     let script = "head -c 1000000 /dev/zero >&2; head -c 1000000 /dev/zero; head -c 1000000 /dev/zero >&2; echo end";
@@ -212,7 +212,7 @@ fn an_exit_is_an_arm() {
             on(child.exiting()) -> status => assert_eq!(status?.signal(), Some(libc::SIGKILL)),
             default => panic!("it has exited"),
         }
-        // Two children and a pipe: whoever is first.
+        // Two children and a pipe: whichever is first.
         let (one, mut two) = (cat()?, sh("echo; exec sleep 100").stdout(Stdio::piped()).spawn()?);
         fibra::select! {
             on(one.exiting()) -> _ => panic!("it waits for input"),
@@ -396,7 +396,7 @@ fn a_thousand_children() {
     assert_eq!(zombies(), 0);
 }
 
-// `output` sets the streams that nobody has set; a call that is cancelled before the program was started takes that back, too.
+// `output` sets the streams that the caller has not set; a call that is cancelled before the program was started takes that back, too.
 #[test]
 fn an_output_that_was_cancelled_leaves_the_command_as_it_was() {
     let _watchdog = support::watchdog(60);

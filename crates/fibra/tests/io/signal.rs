@@ -34,7 +34,7 @@ fn apart_and_ended(test: &str, f: impl FnOnce()) -> Option<support::Ended> {
 }
 
 #[test]
-fn signals_that_nobody_can_hear_are_refused() {
+fn signals_that_no_program_can_hear_are_refused() {
     for number in
         [libc::SIGKILL, libc::SIGSTOP, libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, 0, -7, 65, 1000]
     {
@@ -85,8 +85,8 @@ fn ctrl_c_is_heard_by_fibers_threads_and_selects() {
 
 // Of a kind one is kept until it is received, however many came; none of another kind is lost for that.
 #[test]
-fn signals_that_nobody_receives_are_one_of_each_kind() {
-    apart("signals_that_nobody_receives_are_one_of_each_kind", || {
+fn signals_that_no_fiber_receives_are_one_of_each_kind() {
+    apart("signals_that_no_fiber_receives_are_one_of_each_kind", || {
         let heard = signal::listen([Signal::USR1, Signal::USR2, Signal::USR1, Signal::TERM]).unwrap();
         let other = signal::listen(vec![libc::SIGUSR2]).unwrap();
         for round in 0..100 {
@@ -110,12 +110,12 @@ fn signals_that_nobody_receives_are_one_of_each_kind() {
         send(Signal::TERM);
         support::eventually(|| heard.len() == 2, || format!("{}", heard.len()));
         assert_eq!(heard.dropped(), 0);
-        // Stragglers would end this process: somebody has to listen until it ends by itself.
+        // Stragglers would end this process: a receiver has to listen until it ends by itself.
         std::mem::forget(heard);
     });
 }
 
-// Nobody listens any more: it does what it does by itself.
+// No receiver listens any more: it does what it does by itself.
 #[test]
 fn without_a_receiver_a_signal_does_what_it_always_did() {
     let test = "without_a_receiver_a_signal_does_what_it_always_did";
@@ -177,7 +177,7 @@ fn a_handler_that_was_there_before_is_called_too() {
     });
 }
 
-// A fiber that waits for a signal is cancelled like any other, and a receiver that nobody waits for holds up nothing.
+// A fiber that waits for a signal is cancelled like any other, and a receiver that no fiber waits for holds up nothing.
 #[test]
 fn listeners_hold_up_nothing() {
     apart("listeners_hold_up_nothing", || {
@@ -295,8 +295,8 @@ extern "C" fn of_a_later_library(signal: libc::c_int, info: *mut libc::siginfo_t
     below(signal, info, context);
 }
 
-// A library goes on top of our handler and calls it. Whoever listens then puts ours on top of the library's: the two must not call each
-// other for ever. And when nobody listens any more, the library is still called, once.
+// A library goes on top of our handler and calls it. A receiver that listens then puts ours on top of the library's: the two must not call
+// each other for ever. And when no receiver listens any more, the library is still called, once.
 #[test]
 fn handlers_that_call_each_other_come_to_an_end() {
     apart("handlers_that_call_each_other_come_to_an_end", || {
@@ -328,7 +328,7 @@ fn handlers_that_call_each_other_come_to_an_end() {
         raise(2);
         assert_eq!((first.recv(), second.recv()), (Ok(Signal::USR1), Ok(Signal::USR1)));
         drop((first, second));
-        // The first that nobody hears puts things back.
+        // The first that no receiver hears puts things back.
         raise(3);
         std::thread::sleep(Duration::from_millis(20));
         raise(4);
@@ -340,8 +340,8 @@ fn handlers_that_call_each_other_come_to_an_end() {
 
 // While listeners are being told of a signal they are in no list; a call that fails meanwhile must not think that there are none.
 #[test]
-fn a_listen_that_fails_takes_the_signal_from_nobody() {
-    apart("a_listen_that_fails_takes_the_signal_from_nobody", || {
+fn a_listen_that_fails_takes_the_signal_from_no_listener() {
+    apart("a_listen_that_fails_takes_the_signal_from_no_listener", || {
         let heard = signal::listen(Signal::USR1).unwrap();
         let done = AtomicUsize::new(0);
         std::thread::scope(|threads| {

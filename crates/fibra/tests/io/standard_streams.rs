@@ -114,7 +114,7 @@ fn a_program_that_waits_for_input_ends() {
     drop(input);
 }
 
-// Whoever gives up loses nothing of what comes later, nor half a line.
+// A reader that gives up loses nothing of what comes later, nor half a line.
 #[test]
 fn nothing_that_was_typed_is_lost() {
     let test = "nothing_that_was_typed_is_lost";
@@ -147,7 +147,7 @@ fn nothing_that_was_typed_is_lost() {
         input.write_all(format!("{n}\n").as_bytes()).unwrap();
     }
     let text = ends(child);
-    assert!(text.contains("timeouts") && !text.contains("\n0 timeouts"), "nobody gave up: {text}");
+    assert!(text.contains("timeouts") && !text.contains("\n0 timeouts"), "no reader gave up: {text}");
     drop(input);
 }
 
@@ -226,7 +226,7 @@ fn a_terminal_goes_on_after_its_end() {
     let opened =
         unsafe { libc::openpty(&mut ours, &mut theirs, std::ptr::null_mut(), std::ptr::null(), std::ptr::null()) };
     assert_eq!(opened, 0);
-    // SAFETY: just opened, and nobody else's.
+    // SAFETY: just opened, and of this test alone.
     let (mut ours, theirs) = unsafe { (std::fs::File::from_raw_fd(ours), OwnedFd::from_raw_fd(theirs)) };
     let mut command = support::myself(test);
     command.stdin(theirs).stdout(Stdio::piped());
@@ -349,7 +349,7 @@ fn a_proxy_ends_with_the_first_error() {
         let (back, server) = UnixStream::pair().unwrap();
         let proxy = fibra::spawn(move || fibra::io::copy_bidirectional(&front, &back));
         fibra::sleep(Duration::from_millis(5));
-        // Nobody reads there any more; the client stays connected.
+        // No process reads there any more; the client stays connected.
         server.shutdown(Shutdown::Read).unwrap();
         client.write_all(b"into the void").unwrap();
         let error = proxy.join().unwrap().unwrap_err();

@@ -186,7 +186,7 @@ fn timers_come_in_order_and_never_early() {
             ports.stop();
         }
     });
-    // No platform: nobody but the loop can have answered.
+    // No platform: only the loop can have answered.
     EventLoop::new().app(app).run().unwrap();
 }
 
@@ -255,8 +255,8 @@ fn dropped_and_unreachable_are_answers() {
     let app = Fn(move |_, ports: &mut Ports<'_>| {
         if !std::mem::replace(&mut begun, true) {
             ports.submit(pool.take(99, 0).unwrap());
-            for nobody in [MachineRef { thread: 0, machine: 77 }, MachineRef::app(5)] {
-                ports.submit(pool.take(ECHO, 0).unwrap().to(nobody));
+            for unknown in [MachineRef { thread: 0, machine: 77 }, MachineRef::app(5)] {
+                ports.submit(pool.take(ECHO, 0).unwrap().to(unknown));
             }
         }
         while let Some(done) = ports.input.completions.pop() {
@@ -368,7 +368,8 @@ fn a_standing_operation_ends_by_failure() {
     read_a_stream(true);
 }
 
-// S3-41: whoever handles a ring can be rung meanwhile: the mark is gone when the notice is in hand, so nothing written then is missed.
+// S3-41: a machine that handles a ring can be rung meanwhile: the mark is gone when the notice is in hand, so nothing written then is
+// missed.
 #[test]
 fn a_ring_during_the_handling_is_delivered() {
     let _watchdog = support::watchdog(60);
@@ -499,7 +500,7 @@ fn messages_of_all_kinds_in_order() {
     EventLoop::new().app(app).platform(platform).run().unwrap();
 }
 
-// A loop in which nothing can happen any more ends instead of hanging. (An operation that somebody holds may be answered from anywhere.)
+// A loop in which nothing can happen any more ends instead of hanging. (An operation that a thread holds may be answered from anywhere.)
 #[test]
 fn a_loop_without_anything_to_wait_for_ends() {
     let _watchdog = support::watchdog(60);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
-use crate::support;
+use crate::support::{self, workers};
 use fibra::machine::{
     Answer, CANCELLED, CallError, Caller, EventLoop, Machine, MachineRef, OP_TIMER, OpPool, Ports, Request, Timestamp,
 };
@@ -53,10 +53,6 @@ impl Drop for Holds {
     }
 }
 
-fn runtime(workers: usize) -> Runtime {
-    Runtime::builder().workers(workers).build().unwrap()
-}
-
 /// Waits without keeping a worker from its machines; the watchdog ends it if need be.
 fn eventually(what: impl Fn() -> bool) {
     while !what() {
@@ -66,9 +62,9 @@ fn eventually(what: impl Fn() -> bool) {
 
 // C-28: a machine lives on a worker's loop; fibers of all workers, plain threads and async code call it.
 #[test]
-fn everybody_calls() {
+fn all_callers_call() {
     let _watchdog = support::watchdog(60);
-    let rt = runtime(3);
+    let rt = workers(3);
     let machines: Vec<MachineRef> = (0..5).map(|_| rt.attach(Double)).collect();
     let threads: std::collections::HashSet<u32> = machines.iter().map(|machine| machine.thread).collect();
     assert_eq!(threads.len(), 3, "spread over the workers");
@@ -124,7 +120,7 @@ impl Machine for Later {
 #[test]
 fn a_machine_on_a_worker_has_timers() {
     let _watchdog = support::watchdog(60);
-    let rt = runtime(1);
+    let rt = workers(1);
     let later = rt.attach(Later { timers: OpPool::with_capacity(8), waiting: Vec::new() });
     rt.run(|| {
         let (done, order) = channel::unbounded();
@@ -145,7 +141,7 @@ fn a_machine_on_a_worker_has_timers() {
 #[test]
 fn giving_up_cancels() {
     let _watchdog = support::watchdog(60);
-    let (rt, seen) = (runtime(2), Seen::default());
+    let (rt, seen) = (workers(2), Seen::default());
     let holds = rt.attach(Holds(Vec::new(), seen.clone()));
     let payload = Arc::new(());
     rt.run(|| {
@@ -195,7 +191,7 @@ impl Machine for Forgets {
 #[test]
 fn machines_go() {
     let _watchdog = support::watchdog(60);
-    let (rt, seen) = (runtime(2), Seen::default());
+    let (rt, seen) = (workers(2), Seen::default());
     let holds = rt.attach(Holds(Vec::new(), seen.clone()));
     let other = rt.attach(Double);
     rt.run(|| {
@@ -240,11 +236,11 @@ impl Machine for Panics {
     }
 }
 
-// A machine that panics, or tries to block, is dropped: whoever calls it is told, and the others of its worker go on.
+// A machine that panics, or tries to block, is dropped: its callers are told, and the others of its worker go on.
 #[test]
 fn machines_that_panic_or_block() {
     let _watchdog = support::watchdog(60);
-    let rt = runtime(1);
+    let rt = workers(1);
     let double = rt.attach(Double);
     rt.run(|| {
         for opcode in 0..4 {
@@ -289,7 +285,7 @@ impl Machine for Passes {
 #[test]
 fn machines_of_two_workers_talk() {
     let _watchdog = support::watchdog(60);
-    let rt = runtime(2);
+    let rt = workers(2);
     let double = rt.attach(Double);
     let passes = rt.attach_with(move || Passes {
         to: double,
@@ -311,13 +307,13 @@ fn machines_of_two_workers_talk() {
 #[test]
 fn an_address_means_nothing_elsewhere() {
     let _watchdog = support::watchdog(60);
-    let (here, there) = (runtime(1), runtime(1));
+    let (here, there) = (workers(1), workers(1));
     let machine = here.attach(Double);
     there.attach(Holds(Vec::new(), Seen::default()));
     there.run(|| assert_eq!(machine.call(0, 1), Err(CallError::Unreachable(1))));
     let made_up = MachineRef { thread: machine.thread, machine: 999 };
     here.run(|| assert_eq!(made_up.call(0, 1), Err(CallError::Unreachable(1))));
-    let empty = runtime(2);
+    let empty = workers(2);
     for thread in [0, 1, machine.thread, u32::MAX] {
         let made_up = MachineRef { thread, machine: 2 };
         empty.run(|| assert_eq!(made_up.call(0, 1), Err(CallError::Unreachable(1))));
@@ -347,7 +343,7 @@ fn a_current_thread_runtime_has_machines() {
 fn a_runtime_ends_with_machines() {
     let _watchdog = support::watchdog(60);
     for _ in 0..20 {
-        let (rt, seen) = (runtime(2), Seen::default());
+        let (rt, seen) = (workers(2), Seen::default());
         let machines: Vec<MachineRef> = (0..4).map(|_| rt.attach(Holds(Vec::new(), seen.clone()))).collect();
         // A thread outside waits for an answer while the runtime ends; one attaches and calls meanwhile.
         let handle = rt.handle();
@@ -395,9 +391,9 @@ impl Machine for Busy {
 
 // Machines and fibers take turns.
 #[test]
-fn nobody_starves() {
+fn no_fiber_starves() {
     let _watchdog = support::watchdog(60);
-    let (rt, ticks) = (runtime(1), Arc::new(AtomicUsize::new(0)));
+    let (rt, ticks) = (workers(1), Arc::new(AtomicUsize::new(0)));
     let busy = rt.attach(Busy(OpPool::with_capacity(2), ticks.clone()));
     let double = rt.attach(Double);
     rt.run(|| {
@@ -438,7 +434,7 @@ fn a_machine_speaks_to_fibers() {
         }
     }
     let _watchdog = support::watchdog(60);
-    let rt = runtime(2);
+    let rt = workers(2);
     let (sender, receiver) = channel::bounded(16);
     let tells = rt.attach(Tells(sender));
     rt.run(|| {
@@ -470,7 +466,7 @@ impl Machine for App {
 #[test]
 fn an_event_loop_runs_on_a_fiber() {
     let _watchdog = support::watchdog(60);
-    let rt = runtime(1);
+    let rt = workers(1);
     rt.run(|| {
         let loops: Vec<_> = (0..3)
             .map(|_| spawn(|| EventLoop::new().app(App(OpPool::with_capacity(1), 100)).platform(Double).run()))
@@ -499,7 +495,7 @@ fn an_event_loop_runs_on_a_fiber() {
 #[test]
 fn a_storm() {
     let _watchdog = support::watchdog(120);
-    let rt = runtime(2);
+    let rt = workers(2);
     rt.run(|| {
         let calls: Vec<_> = (0..20)
             .map(|number| {

@@ -181,7 +181,7 @@ fn cancellations_cross_completions() {
     assert_eq!(gauge.available(), 8);
 }
 
-/// Hands its doorbell to whoever asks, on other threads.
+/// Hands its doorbell to every caller, on other threads.
 struct Bells {
     pool: OpPool<()>,
     begun: bool,

@@ -9,19 +9,15 @@ use std::sync::mpsc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use crate::support;
+use crate::support::{self, workers};
 use fibra::machine::{
     CANCELLED, CallError, Child, EventLoop, Machine, MachineRef, OpPool, Ports, Request, Seat, Timestamp, UNREACHABLE,
 };
 use fibra::time::Instant;
 use fibra::{Handle, Runtime};
 
-/// How long somebody is given who should not need any of it.
+/// How long a loop is given that should not need any of it.
 const LONG: Duration = Duration::from_secs(10 * support::SLOWDOWN);
-
-fn runtime(workers: usize) -> Runtime {
-    Runtime::builder().workers(workers).build().unwrap()
-}
 
 /// A machine that is a function.
 struct Tick<F>(F);
@@ -107,7 +103,7 @@ fn while_not(what: impl Fn() -> bool) {
 #[test]
 fn a_call_that_meets_the_loop_on_its_way_to_sleep() {
     let _watchdog = support::watchdog(120);
-    let rt = runtime(1);
+    let rt = workers(1);
     let machine = rt.attach(doubling());
     let _entered = rt.handle().enter();
     for round in 0..300_000 / support::SLOWDOWN as i32 {
@@ -122,7 +118,7 @@ fn a_call_that_meets_the_loop_on_its_way_to_sleep() {
 #[test]
 fn an_answer_on_its_way_keeps_its_data() {
     let _watchdog = support::watchdog(60);
-    let rt = runtime(1);
+    let rt = workers(1);
     let (tell, told) = mpsc::channel::<MachineRef>();
     rt.attach_with(move || {
         let mut child = None;
@@ -168,7 +164,7 @@ impl Machine for Asks {
 #[test]
 fn a_child_that_panics_when_dropped_is_gone() {
     let _watchdog = support::watchdog(60);
-    let rt = runtime(1);
+    let rt = workers(1);
     let seen = Seen::default();
     let target = rt.attach(holding(&seen));
     let parent = rt.attach_with(move || {
@@ -188,9 +184,9 @@ fn a_child_that_panics_when_dropped_is_gone() {
 
 // Data whose destructor panics while the input of a machine is dropped: the others there are answered, and the loop goes on.
 #[test]
-fn data_that_panics_when_dropped_takes_nobody_along() {
+fn data_that_panics_when_dropped_takes_no_other_along() {
     let _watchdog = support::watchdog(60);
-    let rt = runtime(1);
+    let rt = workers(1);
     // Takes nothing out.
     let deaf = rt.attach(Tick(|_, _: &mut Ports<'_>| ()));
     let double = rt.attach(doubling());
@@ -213,7 +209,7 @@ fn data_that_panics_when_dropped_takes_nobody_along() {
 #[test]
 fn data_that_panics_on_its_way_home() {
     let _watchdog = support::watchdog(60);
-    let rt = runtime(1);
+    let rt = workers(1);
     let seen = Seen::default();
     let held = rt.attach(holding(&seen));
     let double = rt.attach(doubling());
@@ -230,7 +226,7 @@ fn data_that_panics_on_its_way_home() {
 #[test]
 fn no_destination_on_a_worker_ends_one_machine() {
     let _watchdog = support::watchdog(60);
-    let rt = runtime(1);
+    let rt = workers(1);
     let double = rt.attach(doubling());
     let bad = rt.attach_with(|| {
         Tick(move |now, ports: &mut Ports<'_>| {
@@ -310,7 +306,7 @@ fn a_cancellation_that_was_not_routed_yet() {
 #[test]
 fn a_cancellation_in_the_port_of_a_dropped_child() {
     let _watchdog = support::watchdog(60);
-    let rt = runtime(1);
+    let rt = workers(1);
     let seen = Seen::default();
     let target = rt.attach(holding(&seen));
     let came = seen.came.clone();
@@ -345,11 +341,11 @@ fn a_cancellation_in_the_port_of_a_dropped_child() {
     });
 }
 
-// S3-42: a ring that was not routed yet when its machine went. The mark stayed, and nobody could ring any more.
+// S3-42: a ring that was not routed yet when its machine went. The mark stayed, and no caller could ring any more.
 #[test]
 fn a_ring_that_was_not_routed_yet() {
     let _watchdog = support::watchdog(60);
-    let rt = runtime(1);
+    let rt = workers(1);
     let (give, given) = mpsc::channel::<Request>();
     let rings = rt.attach(Tick(move |_, ports: &mut Ports<'_>| {
         while let Some(request) = ports.input.submissions.pop() {
@@ -378,7 +374,7 @@ fn a_ring_that_was_not_routed_yet() {
 #[test]
 fn a_ring_for_another_runtime() {
     let _watchdog = support::watchdog(60);
-    let (here, there) = (runtime(1), runtime(1));
+    let (here, there) = (workers(1), workers(1));
     let (give, given) = mpsc::channel::<Request>();
     let front = here.attach(Tick(move |_, ports: &mut Ports<'_>| {
         while let Some(request) = ports.input.submissions.pop() {
@@ -425,7 +421,7 @@ impl<M: Machine> Machine for LooksFirst<M> {
 #[test]
 fn signals_go_up_step_by_step() {
     let _watchdog = support::watchdog(60);
-    let rt = runtime(1);
+    let rt = workers(1);
     let seen = Seen::default();
     let target = rt.attach(holding(&seen));
     let three = move || {
@@ -436,7 +432,7 @@ fn signals_go_up_step_by_step() {
     while_not(|| seen.came.load(SeqCst) == 1);
 }
 
-/// A waker of somebody's own, that panics.
+/// A waker of the user's, that panics.
 struct Panics;
 impl Wake for Panics {
     fn wake(self: Arc<Self>) {
@@ -448,7 +444,7 @@ impl Wake for Panics {
 #[test]
 fn a_waker_that_panics_harms_no_machine() {
     let _watchdog = support::watchdog(60);
-    let rt = runtime(1);
+    let rt = workers(1);
     let mut held = Vec::new();
     // Keeps what is 0, and answers it, in its tick, when it gets something else.
     let machine = rt.attach(Tick(move |_, ports: &mut Ports<'_>| {
@@ -508,7 +504,7 @@ fn a_panic_cancels_what_is_elsewhere() {
     assert_eq!(seen.cancelled.load(SeqCst), 1);
 }
 
-// S3-102: also what comes back because nobody is there comes back in order.
+// S3-102: also what comes back because no machine is there comes back in order.
 #[test]
 fn unreachable_in_order() {
     let _watchdog = support::watchdog(60);
@@ -536,7 +532,7 @@ fn unreachable_in_order() {
 #[test]
 fn cancelled_in_order() {
     let _watchdog = support::watchdog(60);
-    let rt = runtime(1);
+    let rt = workers(1);
     let (tell, told) = mpsc::channel();
     let (submitted, came) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let counted = came.clone();
@@ -578,7 +574,7 @@ fn cancelled_in_order() {
 #[cfg_attr(any(fibra_asan, fibra_tsan), ignore = "17 million handles")]
 fn doorbells_are_not_without_number() {
     let _watchdog = support::watchdog(60);
-    let rt = runtime(1);
+    let rt = workers(1);
     let (give, given) = mpsc::channel::<Request>();
     let machine = rt.attach(Tick(move |_, ports: &mut Ports<'_>| {
         ports.input.submissions.pop().into_iter().for_each(|request| give.send(request).unwrap());

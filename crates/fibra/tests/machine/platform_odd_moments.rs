@@ -182,7 +182,7 @@ fn one_socket_and_two_loops() {
     elsewhere.join().unwrap();
 }
 
-// S3-105: dropped handles close, and a descriptor that gets the same number is another one. Late reports of the old one reach nobody.
+// S3-105: dropped handles close, and a descriptor that gets the same number is another one. Late reports of the old one reach no operation.
 #[test]
 fn a_number_that_is_used_again() {
     support::in_child("a_number_that_is_used_again", use_a_number_again);
@@ -239,9 +239,9 @@ fn forget(thing: impl std::any::Any + Send) {
     FORGOTTEN.get_or_init(|| fibra::sync::Mutex::new(Vec::new())).lock().push(Box::new(thing));
 }
 
-// S3-98, S3-100: whatever is forgotten stays in memory, and harms nobody: an answer with its buffer, an operation, a socket.
+// S3-98, S3-100: whatever is forgotten stays in memory, and does no harm: an answer with its buffer, an operation, a socket.
 #[test]
-fn forgotten_things_harm_nobody() {
+fn forgotten_things_do_no_harm() {
     let _watchdog = support::watchdog(60);
     let (socket, mut there) = pair();
     let (mut pool, mut begun) = (OpPool::<Io>::with_capacity(4), 0);

@@ -218,9 +218,9 @@ fn a_stream_flows_into_a_ring_of_another_thread() {
 #[test]
 fn an_error_ends_a_standing_receive() {
     let _watchdog = support::watchdog(60);
-    let ((socket, address), (nobody, to)) = (udp(), udp());
-    drop(nobody);
-    // Connected: the system tells that nobody is there.
+    let ((socket, address), (unused, to)) = (udp(), udp());
+    drop(unused);
+    // Connected: the system tells that no socket is there.
     socket.connect(to).unwrap();
     let socket = Socket::from(socket);
     let (writer, reader) = datagram_ring(4, 100, Overflow::DropNewest);

@@ -8,17 +8,12 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use crate::platform_streams::Tick;
-use crate::support;
-use fibra::Runtime;
+use crate::support::{self, workers};
 use fibra::machine::platform::{self, Accepted, Io, Socket, outcome};
 use fibra::machine::{
     CallError, EventLoop, MachineRef, OP_ACCEPT, OP_READ, OP_WRITE, OP_WRITE_ALL, OpPool, Overflow, Platform, Ports,
     ring,
 };
-
-fn runtime(workers: usize) -> Runtime {
-    Runtime::builder().workers(workers).build().unwrap()
-}
 
 /// How many descriptors this process has open.
 fn descriptors() -> usize {
@@ -42,7 +37,7 @@ pub(crate) fn registered() -> usize {
 fn an_attached_machine_serves_connections() {
     let _watchdog = support::watchdog(60);
     for workers in [1, 2] {
-        let rt = runtime(workers);
+        let rt = support::workers(workers);
         let listener = Socket::listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
         let to = listener.local_address().unwrap().ip().unwrap();
         let (mut pool, mut begun) = (OpPool::<Io>::with_capacity(20), false);
@@ -87,12 +82,12 @@ fn an_attached_machine_serves_connections() {
 #[test]
 fn a_fiber_asks_a_platform() {
     let _watchdog = support::watchdog(60);
-    let rt = runtime(2);
+    let rt = workers(2);
     let platform = rt.attach_with(Platform::new);
     let (here, mut there) = UnixStream::pair().unwrap();
     let socket = Socket::from(here);
     rt.run(move || {
-        // Cancelled by time: the operation is left with the platform, which answers to nobody.
+        // Cancelled by time: the operation is left with the platform, which answers into the void.
         let silent = platform.call_timeout(OP_READ, platform::read(&socket, vec![0; 9]), Duration::from_millis(5));
         assert!(silent.unwrap_err().is_timed_out());
         there.write_all(b"word").unwrap();
@@ -114,7 +109,7 @@ fn a_fiber_asks_a_platform() {
 #[test]
 fn a_platform_of_another_runtime_is_not_reached() {
     let _watchdog = support::watchdog(60);
-    let (one, two) = (runtime(1), runtime(1));
+    let (one, two) = (workers(1), workers(1));
     let platform = one.attach_with(Platform::new);
     let (here, _there) = UnixStream::pair().unwrap();
     let socket = Socket::from(here);
@@ -136,7 +131,7 @@ fn a_platform_of_another_runtime_is_not_reached() {
 #[test]
 fn event_loops_on_fibers() {
     let _watchdog = support::watchdog(60);
-    let rt = runtime(1);
+    let rt = workers(1);
     rt.run(|| {
         let loops: Vec<_> = (0..3)
             .map(|_| {
@@ -166,7 +161,7 @@ fn event_loops_on_fibers() {
     });
 }
 
-// S3-81, S3-98: whoever goes first, the platform, the one who asked, the loop or the runtime: nothing stays registered, no descriptor
+// S3-81, S3-98: whichever goes first, the platform, the asking machine, the loop or the runtime: nothing stays registered, no descriptor
 // stays open, every operation is back in its pool.
 #[test]
 fn nothing_is_left_behind() {
@@ -176,7 +171,7 @@ fn nothing_is_left_behind() {
 fn leave_nothing_behind() {
     let before = (descriptors(), registered());
     for round in 0..6 {
-        let rt = runtime(2);
+        let rt = workers(2);
         let quiet = (descriptors(), registered());
         let (here, there) = UnixStream::pair().unwrap();
         let (socket, gauge) = (Socket::from(here), Arc::new(AtomicUsize::new(0)));

@@ -337,7 +337,7 @@ fn the_app_ends_first_and_children_have_no_way_of_their_own() {
     });
     let serves = Tick(move |_, ports: &mut Ports<'_>| {
         let _keeps = &platform;
-        assert!(ports.input.is_empty(), "nobody could send it anything");
+        assert!(ports.input.is_empty(), "no machine could send it anything");
     });
     EventLoop::new().app(app).platform(serves).run().unwrap();
     let log = log.borrow();

@@ -439,7 +439,7 @@ fn the_end_is_orderly() {
     assert_eq!(*names.borrow(), ["grandchild", "child", "app", "platform"]);
 }
 
-// S3-81, S3-47, S3-95: a child is dropped, another forgotten, in the middle of a tick, with operations in flight: nobody minds.
+// S3-81, S3-47, S3-95: a child is dropped, another forgotten, in the middle of a tick, with operations in flight: no machine minds.
 #[test]
 fn children_are_dropped_and_forgotten() {
     let _watchdog = support::watchdog(60);

@@ -8,13 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::task::{Context, Poll, Wake, Waker};
 
-use crate::support;
-use fibra::Runtime;
+use crate::support::{self, workers};
 use fibra::net::{TcpListener, TcpStream, UdpSocket, UnixDatagram, UnixListener, UnixStream};
-
-fn workers(count: usize) -> Runtime {
-    Runtime::builder().workers(count).build().unwrap()
-}
 
 /// The waker of an executor that is none of ours: counts, and unparks its thread.
 struct Foreign {
@@ -231,7 +226,7 @@ fn the_end_of_a_runtime_sets_futures_going() {
             foreign.wait_for_call();
             None
         } else {
-            // Here it is polled elsewhere before anybody calls.
+            // Here it is polled elsewhere before its waker is called.
             Some(runtime)
         };
         let writing = std::thread::spawn(move || there.write_all(b"late").map(|()| there));
@@ -268,7 +263,7 @@ fn datagrams_and_unix_sockets() {
         let mut all = [0; 4];
         assert_eq!(there.read_exact_async(&mut all).await.unwrap_err().kind(), ErrorKind::UnexpectedEof);
 
-        // A receiver whose queue is full, and that is emptied by somebody else.
+        // A receiver whose queue is full, and that is emptied by another thread.
         let receiver = UnixDatagram::bind(folder.join("datagram")).unwrap();
         let (one, two) = (UnixDatagram::unbound().unwrap(), UnixDatagram::unbound().unwrap());
         let path = folder.join("datagram");
@@ -308,7 +303,7 @@ fn a_task_that_never_waits_lets_others_run() {
                 socket.recv_async(&mut [0; 4]).await.unwrap();
             }
         });
-        // The task first, if it is to hold anybody up.
+        // The task first, if it is to hold the fiber up.
         fibra::yield_now();
         fibra::spawn_local(move || enough.store(true, SeqCst)).join().unwrap();
         task.join().unwrap();

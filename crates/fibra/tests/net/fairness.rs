@@ -1,19 +1,15 @@
-//! Nobody starves: neither sockets by fibers, nor fibers by sockets, nor a worker by one socket that is always ready. What is compared are
+//! Nothing starves: neither sockets by fibers, nor fibers by sockets, nor a worker by one socket that is always ready. What is compared are
 //! turns, not times: how often the one got on while the other did.
 
 use std::io::{Read, Write};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
-use crate::support;
+use crate::support::{self, workers};
 use crate::tools;
 use crate::tools::turns;
+use fibra::Scope;
 use fibra::net::{TcpListener, TcpStream, UdpSocket, UnixStream};
-use fibra::{Runtime, Scope};
-
-fn workers(count: usize) -> Runtime {
-    Runtime::builder().workers(count).build().unwrap()
-}
 
 /// Sends back what it gets, on a thread: nothing wakes a worker but its driver.
 fn echo_thread() -> (UnixStream, std::thread::JoinHandle<()>) {
@@ -24,7 +20,7 @@ fn echo_thread() -> (UnixStream, std::thread::JoinHandle<()>) {
 
 // Fibers that yield for ever, on every worker: sockets are heard, timers fire, mail comes.
 #[test]
-fn yielding_fibers_starve_nobody() {
+fn yielding_fibers_starve_no_socket() {
     let _watchdog = support::watchdog(60);
     for count in [1, 2] {
         let stop = AtomicBool::new(false);
@@ -132,7 +128,7 @@ fn a_socket_that_is_always_ready_leaves_its_worker_to_others() {
 
 // A thousand sockets that are always ready, each with its fiber, and one fiber that wants to run, one that sleeps, one that gets mail.
 #[test]
-fn a_thousand_ready_sockets_starve_nobody() {
+fn a_thousand_ready_sockets_starve_no_fiber() {
     let _watchdog = support::watchdog(60);
     const MOST_PER_TURN: u64 = 40;
     let count = sockets(1_000);
@@ -177,7 +173,7 @@ fn a_thousand_ready_sockets_starve_nobody() {
     }
 }
 
-// A thousand sockets that become ready at once, by somebody outside: all are served, and the fiber that yields has its turns meanwhile.
+// A thousand sockets that become ready at once, by a thread outside: all are served, and the fiber that yields has its turns meanwhile.
 #[test]
 fn a_thousand_sockets_become_ready_at_once() {
     let _watchdog = support::watchdog(60);

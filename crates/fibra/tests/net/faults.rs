@@ -1,42 +1,15 @@
 //! What goes wrong with sockets: refused, reset, slow, out of descriptors; time-outs and cancellation at every point. Nothing leaks.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Shutdown, SocketAddr};
+use std::net::Shutdown;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
-use crate::support;
-use fibra::Runtime;
-use fibra::net::{TcpListener, TcpStream};
-
-/// Whether this is the process that was started for `test` alone, where nobody else opens descriptors or uses the processor. Elsewhere
-/// starts that process, asserts that the test passed there, and says no.
-fn alone(test: &str) -> bool {
-    if support::is_child(test) {
-        return true;
-    }
-    let ended = support::rerun_self(test, &[]);
-    assert!(ended.status.success(), "{ended:?}");
-    false
-}
-
-fn workers(count: usize) -> Runtime {
-    Runtime::builder().workers(count).build().unwrap()
-}
-
-fn listener() -> (TcpListener, SocketAddr) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    (listener, address)
-}
-
-fn pair() -> (TcpStream, TcpStream) {
-    let (listener, address) = listener();
-    let here = TcpStream::connect(address).unwrap();
-    (here, listener.accept().unwrap().0)
-}
+use crate::ends::{listener, pair};
+use crate::support::{self, alone, workers};
+use fibra::net::TcpStream;
 
 /// Closing it resets the connection.
 fn reset(stream: TcpStream) {
@@ -69,7 +42,7 @@ fn refused() {
     workers(1).run(attempt);
 }
 
-// The peer resets while somebody waits in a write, and while somebody waits in a read.
+// The peer resets while a fiber waits in a write, and while one waits in a read.
 #[test]
 fn reset_while_waiting() {
     let _watchdog = support::watchdog(60);
@@ -207,7 +180,7 @@ fn cancelled_at_every_point() {
                 let (mut stream, _) = serving.accept().unwrap();
                 count.fetch_add(1, SeqCst);
                 let mut buffer = [0; 256];
-                // The reset of a client whose answer nobody took is an error like any other.
+                // The reset of a client whose answer no caller took is an error like any other.
                 while let Ok(len @ 1..) = stream.read(&mut buffer) {
                     count.fetch_add(1, SeqCst);
                     if stream.write_all(&buffer[..len]).is_err() {
@@ -277,7 +250,7 @@ fn out_of_descriptors() {
     assert_eq!(&server.join().unwrap(), b"hello");
 }
 
-// Descriptors are reused at once by others: a registration of the past reaches nobody.
+// Descriptors are reused at once by others: a registration of the past reaches no waiter.
 #[test]
 fn descriptors_are_reused_stress() {
     let _watchdog = support::watchdog(120);
@@ -352,7 +325,7 @@ fn waiting_costs_nothing() {
     let before = support::cpu_time();
     std::thread::sleep(Duration::from_millis(300));
     let used = support::cpu_time() - before;
-    assert!(used < Duration::from_millis(30), "{used:?} of processor time while everybody waits");
+    assert!(used < Duration::from_millis(30), "{used:?} of processor time while all fibers wait");
     drop(others);
     assert!(waiting.into_iter().all(|fiber| fiber.join().unwrap() == 0));
 }

@@ -14,7 +14,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::thread::JoinHandle;
 
-use crate::support;
+use crate::ends::raised_limit;
+use crate::support::{self, alone};
 use fibra::net::{TcpListener, UnixListener};
 use fibra::{CancelToken, Handle, Runtime, Scope, ScopeError};
 
@@ -28,15 +29,6 @@ const ANSWER: usize = 4 << 20;
 /// The server waits at least so often, if it is let be: for the first connection and the first piece of its request, because the client
 /// says nothing until then; and for the other pieces of each request.
 const LEAST_WAITS: usize = 2 + 2 * CONNECTIONS * REQUESTS;
-
-fn alone(test: &str) -> bool {
-    if support::is_child(test) {
-        return true;
-    }
-    let ended = support::rerun_self(test, &[]);
-    assert!(ended.status.success(), "{ended:?}");
-    false
-}
 
 fn answer(seed: u8) -> Vec<u8> {
     (0..ANSWER).map(|at| ((at * 13) >> 4) as u8 ^ seed).collect()
@@ -250,10 +242,10 @@ fn cancel_the_server(moment: Moment, before: &mut Option<usize>) -> bool {
             }
         }
     });
-    // Whoever is in the queue is refused; whoever was accepted is closed.
+    // A connection in the queue is refused; one that was accepted is closed.
     drop((runtime, listener));
     let right = client.join().unwrap();
-    assert!(was_cancelled || right == CONNECTIONS * REQUESTS, "{right} were answered, and nobody was cancelled");
+    assert!(was_cancelled || right == CONNECTIONS * REQUESTS, "{right} were answered, and no fiber was cancelled");
     let fds = support::fds();
     assert!(fds <= *before.get_or_insert(fds), "{fds} descriptors are open after {moment:?}");
     was_cancelled
@@ -349,16 +341,4 @@ fn a_runtime_ends_with_thousands_of_sockets_parked() {
     }
     let _ = std::fs::remove_file(path);
     assert!(support::fds() <= before, "{before} descriptors before, {} after", support::fds());
-}
-
-/// Raises the limit of descriptors to this, as far as allowed; says what it is then.
-fn raised_limit(wanted: u64) -> usize {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: the limit lives through the calls.
-    unsafe {
-        assert_eq!(libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit), 0);
-        limit.rlim_cur = limit.rlim_cur.max(wanted.min(limit.rlim_max));
-        assert_eq!(libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit), 0);
-    }
-    limit.rlim_cur as usize
 }

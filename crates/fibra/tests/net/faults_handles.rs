@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
-use crate::support;
+use crate::ends::pair;
+use crate::support::{self, until_parked};
 use crate::tools::{Rng, turns};
 use fibra::net::{TcpListener, TcpStream, UdpSocket, UnixStream};
 use fibra::{Builder, Runtime};
@@ -29,23 +30,12 @@ fn faults(name: &str, test: impl FnOnce(&Runtime)) {
     assert!(support::fds() <= before + 2, "{before} descriptors before, {} after", support::fds());
 }
 
-#[track_caller]
-fn until_parked(runtime: &Runtime, count: u64) {
-    support::eventually(|| runtime.metrics().parked == count, || format!("{:?}", runtime.metrics()));
-}
-
-fn pair() -> (TcpStream, TcpStream) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let here = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    (here, listener.accept().unwrap().0)
-}
-
 fn spread<T: Send + 'static>(runtime: &Runtime, f: impl FnOnce() -> T + Send + 'static) -> fibra::JoinHandle<T> {
     runtime.handle().spawn_with(Builder::new().spread(), f).unwrap()
 }
 
 // A socket is waited for on each worker, on a thread, and on a thread in a scope, in turn; each time it waits before the byte comes. The
-// registration moves along; whoever waited before gets nothing and misses nothing.
+// registration moves along; an earlier waiter gets nothing and misses nothing.
 #[test]
 fn a_socket_goes_round() {
     faults("a_socket_goes_round", |runtime| {
@@ -86,7 +76,7 @@ fn a_socket_goes_round() {
     });
 }
 
-// Several wait for one direction of one socket, on all workers and on threads; whoever comes last has the registration, and all are told.
+// Several wait for one direction of one socket, on all workers and on threads; the last waiter has the registration, and all are told.
 #[test]
 fn all_of_them_wait_for_one_socket() {
     faults("all_of_them_wait_for_one_socket", |runtime| {
@@ -153,7 +143,7 @@ fn a_clone_is_dropped_while_another_waits() {
 }
 
 // The description lives on in a duplicate that fibra knows nothing of. After the socket is closed, nothing that happens to it reaches
-// whoever uses the place of the old one: number, source and all.
+// the socket in the place of the old one: number, source and all.
 #[test]
 fn a_duplicate_outlives_the_socket() {
     faults("a_duplicate_outlives_the_socket", |runtime| {
@@ -170,7 +160,7 @@ fn a_duplicate_outlives_the_socket() {
                 for stream in [&new, &new_peer] {
                     old_peer.write_all(b"for the old one").unwrap();
                     fibra::select! {
-                        on(stream.readable()) -> _ready => panic!("that was for somebody else"),
+                        on(stream.readable()) -> _ready => panic!("that was for another socket"),
                         after(Duration::from_millis(2)) => {}
                     }
                 }
@@ -184,7 +174,7 @@ fn a_duplicate_outlives_the_socket() {
 }
 
 // An event of a socket is fetched, and before it is brought the socket is closed and its place used again: sockets that are closed by
-// whoever reads first, with events for all of them under way.
+// any reader first, with events for all of them under way.
 #[test]
 fn a_place_is_used_again_at_once() {
     faults("a_place_is_used_again_at_once", |runtime| {
@@ -229,7 +219,7 @@ fn a_place_is_used_again_at_once() {
 }
 
 // Waited for on one worker, with the registration on another, and closed on a third: by a fiber that is cancelled, by the last of its
-// owners, by whoever shut it down.
+// owners, by the one that shut it down.
 #[test]
 fn closed_elsewhere() {
     faults("closed_elsewhere", |runtime| {
@@ -391,7 +381,7 @@ fn packets_as_a_stream() {
         let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC;
         // SAFETY: the call writes two descriptors, for which there is room.
         assert_eq!(unsafe { libc::socketpair(libc::AF_UNIX, kind, 0, pair.as_mut_ptr()) }, 0);
-        // SAFETY: just opened, and nobody else's.
+        // SAFETY: just opened, and of this test alone.
         let [here, there] = pair.map(|number| unsafe { OwnedFd::from_raw_fd(number) });
         Runtime::builder().workers(1).build().unwrap().run(move || {
             let (here, there) = (TcpStream::from(here), TcpStream::from(there));

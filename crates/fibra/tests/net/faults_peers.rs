@@ -2,13 +2,14 @@
 //! who wait in either direction. Each test is alone in its process and leaves as many descriptors as it found.
 
 use std::io::{ErrorKind, IoSlice, Read, Write};
-use std::net::{Shutdown, SocketAddr};
+use std::net::Shutdown;
 use std::os::linux::net::SocketAddrExt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::support;
-use fibra::net::{TcpListener, TcpStream, UdpSocket, UnixDatagram, UnixListener, UnixStream};
+use crate::ends::listener;
+use crate::support::{self, until_parked};
+use fibra::net::{TcpStream, UdpSocket, UnixDatagram, UnixListener, UnixStream};
 use fibra::time::Instant;
 use fibra::{JoinHandle, Runtime};
 
@@ -27,17 +28,6 @@ fn faults(name: &str, test: impl Fn(&Runtime)) {
         drop(runtime);
         assert!(support::fds() <= before, "{before} descriptors before, {} after", support::fds());
     }
-}
-
-#[track_caller]
-fn until_parked(runtime: &Runtime, count: u64) {
-    support::eventually(|| runtime.metrics().parked == count, || format!("{:?}", runtime.metrics()));
-}
-
-fn listener() -> (TcpListener, SocketAddr) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    (listener, address)
 }
 
 /// A fiber socket and its peer of std.
@@ -92,7 +82,7 @@ fn a_reset_reaches_both_directions() {
         until_parked(runtime, 2);
         reset(there);
         let kinds = [reading.join().unwrap().map_err(|error| error.kind()), Err(writing.join().unwrap().1)];
-        // The error is told once; whoever comes later finds the connection gone.
+        // The error is told once; a later caller finds the connection gone.
         let gone = |kind: &Result<usize, ErrorKind>| {
             matches!(kind, Ok(0) | Err(ErrorKind::ConnectionReset | ErrorKind::BrokenPipe))
         };
@@ -126,7 +116,7 @@ fn a_reset_in_the_middle() {
     });
 }
 
-// The other side has said all it has to say (RDHUP), and reads on: whoever writes here is not disturbed, nor set going in vain for ever.
+// The other side has said all it has to say (RDHUP), and reads on: a writer here is not disturbed, nor set going in vain for ever.
 #[test]
 fn a_half_closed_peer_still_reads() {
     faults("a_half_closed_peer_still_reads", |runtime| {
@@ -183,17 +173,17 @@ fn a_unix_peer_hangs_up() {
     });
 }
 
-// Datagrams: what comes back of one that nobody wanted (ERR) wakes whoever waits to receive.
+// Datagrams: what comes back of one that no socket wanted (ERR) wakes a receiver that waits.
 #[test]
 fn an_unwanted_datagram_is_reported() {
     faults("an_unwanted_datagram_is_reported", |runtime| {
-        let nobody = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let unused = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let socket = Arc::new(UdpSocket::bind("127.0.0.1:0").unwrap());
-        socket.connect(nobody).unwrap();
+        socket.connect(unused).unwrap();
         let waiting = socket.clone();
         let waiting = runtime.spawn(move || waiting.recv(&mut [0; 8]).unwrap_err().kind());
         until_parked(runtime, 1);
-        socket.send(b"anybody?").unwrap();
+        socket.send(b"is there a socket?").unwrap();
         assert_eq!(waiting.join().unwrap(), ErrorKind::ConnectionRefused);
         // It can be used on.
         let other = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -214,8 +204,8 @@ fn an_unwanted_datagram_is_reported() {
 
 // Clients that say a byte now and then hold nothing up but themselves: others are served, a time-out or a deadline ends them.
 #[test]
-fn slow_clients_hold_nobody_up() {
-    faults("slow_clients_hold_nobody_up", |runtime| {
+fn slow_clients_hold_no_other_up() {
+    faults("slow_clients_hold_no_other_up", |runtime| {
         const SLOW: usize = 40;
         let (listener, address) = listener();
         let serve = |stream: &TcpStream, deadline: Instant| -> std::io::Result<()> {
@@ -316,7 +306,7 @@ fn nothing_at_all() {
     });
 }
 
-// The time-out of a connection that nobody accepts; then the same address, with success.
+// The time-out of a connection that no listener accepts; then the same address, with success.
 #[test]
 fn a_connection_that_takes_too_long() {
     faults("a_connection_that_takes_too_long", |runtime| {

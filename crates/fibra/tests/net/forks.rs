@@ -5,24 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
-use crate::support;
+use crate::support::{alone, workers};
 use crate::waits_and_readers::wait_in_vain;
-use fibra::Runtime;
 use fibra::net::UnixStream;
-
-fn workers(count: usize) -> Runtime {
-    Runtime::builder().workers(count).build().unwrap()
-}
-
-/// Whether this is the process that was started for `test` alone. Elsewhere starts that, asserts that the test passed there, and says no.
-fn alone(test: &str) -> bool {
-    if support::is_child(test) {
-        return true;
-    }
-    let ended = support::rerun_self(test, &[]);
-    assert!(ended.status.success(), "{ended:?}");
-    false
-}
 
 /// Runs `f` in a child of a fork, which has some seconds for it.
 fn in_a_fork(f: impl FnOnce()) {
@@ -80,7 +65,7 @@ fn a_child_of_a_fork_uses_a_socket_that_was_in_use() {
                 // The home goes to and fro between the two.
                 while !over.load(SeqCst) {
                     fibra::select! {
-                        on(stream.readable()) -> _ready => panic!("nobody wrote"),
+                        on(stream.readable()) -> _ready => panic!("no byte was written"),
                         default => fibra::yield_now(),
                     }
                 }
@@ -90,7 +75,7 @@ fn a_child_of_a_fork_uses_a_socket_that_was_in_use() {
     for _ in 0..200 {
         in_a_fork(|| {
             fibra::select! {
-                on(here.readable()) -> _ready => panic!("nobody wrote"),
+                on(here.readable()) -> _ready => panic!("no byte was written"),
                 default => {}
             }
         });

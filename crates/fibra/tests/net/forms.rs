@@ -3,11 +3,11 @@
 #![allow(clippy::disallowed_types)] // Deadlines may be std's.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
 use std::os::linux::net::SocketAddrExt;
 use std::time::Duration;
 
+use crate::ends::{listener, pair};
 use crate::support;
 use fibra::Runtime;
 use fibra::net::{TcpListener, TcpStream, UdpSocket, UnixDatagram, UnixListener, UnixStream};
@@ -21,18 +21,6 @@ fn both_ways(test: fn()) {
     let _watchdog = support::watchdog(60);
     test();
     Runtime::builder().workers(1).build().unwrap().run(test);
-}
-
-fn listener() -> (TcpListener, SocketAddr) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    (listener, address)
-}
-
-fn pair() -> (TcpStream, TcpStream) {
-    let (listener, address) = listener();
-    let here = TcpStream::connect(address).unwrap();
-    (here, listener.accept().unwrap().0)
 }
 
 fn kind<T: std::fmt::Debug>(result: std::io::Result<T>) -> ErrorKind {
@@ -181,7 +169,7 @@ macro_rules! streams {
 streams!(tcp_streams, pair());
 streams!(unix_streams, UnixStream::pair().unwrap());
 
-// A write that cannot be finished in time has written what the system took, no more: nobody is told twice.
+// A write that cannot be finished in time has written what the system took, no more: no byte is counted twice.
 #[test]
 fn a_partial_write_counts_what_was_taken() {
     both_ways(|| {

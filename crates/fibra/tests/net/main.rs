@@ -5,6 +5,7 @@
 #![cfg(not(any(loom, shuttle)))]
 
 mod async_forms;
+mod ends;
 mod fairness;
 mod faults;
 mod faults_cancel;

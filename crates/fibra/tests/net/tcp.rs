@@ -7,37 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
-use crate::support;
+use crate::ends::{listener, pair, raised_limit};
+use crate::support::{self, alone, workers};
+use fibra::channel;
 use fibra::net::{TcpListener, TcpStream, ToSocketAddrs, lookup_host};
-use fibra::{Runtime, channel};
-
-/// Whether this is the process that was started for `test` alone, where nobody else opens descriptors or uses the processor. Elsewhere
-/// starts that process, asserts that the test passed there, and says no.
-fn alone(test: &str) -> bool {
-    if support::is_child(test) {
-        return true;
-    }
-    let ended = support::rerun_self(test, &[]);
-    assert!(ended.status.success(), "{ended:?}");
-    false
-}
-
-fn workers(count: usize) -> Runtime {
-    Runtime::builder().workers(count).build().unwrap()
-}
-
-fn listener() -> (TcpListener, SocketAddr) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    (listener, address)
-}
-
-/// Two ends of one connection.
-fn pair() -> (TcpStream, TcpStream) {
-    let (listener, address) = listener();
-    let here = TcpStream::connect(address).unwrap();
-    (here, listener.accept().unwrap().0)
-}
 
 fn echo(mut stream: TcpStream) {
     let mut buffer = [0; 4096];
@@ -164,7 +137,7 @@ fn a_stream_is_used_on_every_worker_stress() {
     });
 }
 
-// Several fibers of several workers wait for one direction; the home moves to whoever waits last, and all of them are told.
+// Several fibers of several workers wait for one direction; the home moves to the last waiter, and all of them are told.
 #[test]
 fn many_read_one_stream_stress() {
     let _watchdog = support::watchdog(120);
@@ -193,18 +166,6 @@ fn many_read_one_stream_stress() {
         });
     });
     assert_eq!(total.load(SeqCst), 2000);
-}
-
-/// Raises the limit of descriptors to this, as far as allowed; says what it is then.
-fn raised_limit(wanted: u64) -> usize {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: the limit lives through the calls.
-    unsafe {
-        assert_eq!(libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit), 0);
-        limit.rlim_cur = limit.rlim_cur.max(wanted.min(limit.rlim_max));
-        assert_eq!(libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit), 0);
-    }
-    limit.rlim_cur as usize
 }
 
 #[test]
@@ -392,9 +353,9 @@ fn names_are_looked_up() {
     });
 }
 
-// A fiber that yields for ever keeps nobody from hearing of its socket, and sockets that are always ready keep no fiber from running.
+// A fiber that yields for ever keeps no fiber from hearing of its socket, and sockets that are always ready keep no fiber from running.
 #[test]
-fn nobody_starves() {
+fn no_fiber_starves() {
     let _watchdog = support::watchdog(60);
     let runtime = workers(1);
     runtime.run(|| {
@@ -456,8 +417,8 @@ fn sockets_are_arms_of_a_select() {
             let (tx, rx) = channel::bounded::<u8>(1);
             // Nothing is possible: the channel's turn comes, and the listener is as it was.
             fibra::select! {
-                on(listener.accepting()) -> _accepted => panic!("nobody connects"),
-                recv(rx) -> _message => panic!("nobody sends"),
+                on(listener.accepting()) -> _accepted => panic!("no client connects"),
+                recv(rx) -> _message => panic!("no sender sends"),
                 after(Duration::from_millis(5)) => {}
             }
             let sending = std::thread::spawn(move || {
@@ -466,7 +427,7 @@ fn sockets_are_arms_of_a_select() {
                 tx
             });
             fibra::select! {
-                on(listener.accepting()) -> _accepted => panic!("nobody connects"),
+                on(listener.accepting()) -> _accepted => panic!("no client connects"),
                 recv(rx) -> message => assert_eq!(message, Ok(3)),
             }
             let _tx = sending.join().unwrap();
@@ -479,7 +440,7 @@ fn sockets_are_arms_of_a_select() {
                 });
                 fibra::select! {
                     on(listener.accepting()) -> accepted => streams.push(accepted.unwrap().0),
-                    recv(rx) -> _message => panic!("nobody sends"),
+                    recv(rx) -> _message => panic!("no sender sends"),
                 }
                 let mut client = connecting.join().unwrap();
                 let stream = streams.last().unwrap();
@@ -497,7 +458,7 @@ fn sockets_are_arms_of_a_select() {
                     client
                 });
                 fibra::select! {
-                    recv(rx) -> _message => panic!("nobody sends"),
+                    recv(rx) -> _message => panic!("no sender sends"),
                     on(stream.readable()) -> ready => ready.unwrap(),
                 }
                 let mut word = [0; 3];

@@ -39,7 +39,7 @@ fn datagrams_keep_their_bounds_and_senders() {
         let clone = there.try_clone().unwrap();
         here.send(b"z").unwrap();
         assert_eq!(clone.recv(&mut buffer).unwrap(), 1);
-        // Nobody is there any more.
+        // No socket is there any more.
         drop((there, clone));
         here.send(b"?").unwrap();
         assert_eq!(here.recv(&mut buffer).unwrap_err().kind(), ErrorKind::ConnectionRefused);

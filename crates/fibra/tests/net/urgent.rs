@@ -21,7 +21,7 @@ fn what_is_behind_urgent_data_is_read() {
         let sent = unsafe { libc::send(here.as_raw_fd(), c"!".as_ptr().cast(), 1, libc::MSG_OOB) };
         assert_eq!(sent, 1);
         here.write_all(b"behind").unwrap();
-        // All of it is there before anybody reads.
+        // All of it is there before the reader reads.
         std::thread::sleep(std::time::Duration::from_millis(5));
         runtime.run(|| {
             let mut buffer = [0; 100];

@@ -1,4 +1,4 @@
-//! A wait on a socket is served by its own worker, whoever else waits, comes late or goes; readers of all kinds share a socket, and every
+//! A wait on a socket is served by its own worker, whichever others wait, come late or go; readers of all kinds share a socket, and every
 //! byte arrives.
 
 use std::io::{ErrorKind, Read, Write};
@@ -7,21 +7,11 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
-use crate::support;
+use crate::ends::pair;
+use crate::support::{self, workers};
 use fibra::net::{TcpListener, TcpStream, UnixStream};
 use fibra::time::Instant;
 use fibra::{Runtime, channel};
-
-fn workers(count: usize) -> Runtime {
-    Runtime::builder().workers(count).build().unwrap()
-}
-
-/// Two ends of one connection.
-pub(crate) fn pair() -> (TcpStream, TcpStream) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let here = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    (here, listener.accept().unwrap().0)
-}
 
 /// A fiber of a runtime with one worker that reads one byte, and has parked for it when this returns: another fiber has run after it.
 fn parked_reader(runtime: &Runtime, stream: &Arc<UnixStream>) -> fibra::JoinHandle<u8> {
@@ -38,15 +28,15 @@ fn parked_reader(runtime: &Runtime, stream: &Arc<UnixStream>) -> fibra::JoinHand
     reading
 }
 
-/// Waits for a byte that does not come, with the driver of whoever runs here.
+/// Waits for a byte that does not come, with the driver of the current worker.
 pub(crate) fn wait_in_vain(stream: &UnixStream) {
     fibra::select! {
-        on(stream.readable()) -> _ready => panic!("nobody wrote"),
+        on(stream.readable()) -> _ready => panic!("no byte was written"),
         after(Duration::from_millis(1)) => {}
     }
 }
 
-// A socket's registration moved to whoever waited last, and stayed there when that wait was over: somebody else who still waited depended
+// A socket's registration moved to the last waiter, and stayed there when that wait was over: another one that still waited depended
 // on a worker that had nothing to do with it. Here that worker is not run any more.
 #[test]
 fn a_wait_is_served_by_its_own_worker() {
@@ -184,14 +174,14 @@ fn the_end_is_read_after_a_short_read_stress() {
     }
 }
 
-// The same where it is certain: bytes and end are reported together, while nobody waits.
+// The same where it is certain: bytes and end are reported together, while no fiber waits.
 #[test]
 fn an_end_that_was_reported_with_the_data_is_read() {
     let _watchdog = support::watchdog(60);
     workers(1).run(|| {
         let (mut here, mut there) = pair();
         fibra::select! {
-            on(here.readable()) -> _ready => panic!("nobody wrote"),
+            on(here.readable()) -> _ready => panic!("no byte was written"),
             after(Duration::from_millis(1)) => {}
         }
         there.write_all(b"abc").unwrap();
@@ -214,7 +204,7 @@ fn urgent_data_is_not_the_end_of_the_data() {
             there.set_nodelay(true).unwrap();
             if registered_first {
                 fibra::select! {
-                    on(here.readable()) -> _ready => panic!("nobody wrote"),
+                    on(here.readable()) -> _ready => panic!("no byte was written"),
                     after(Duration::from_millis(1)) => {}
                 }
             }
@@ -243,7 +233,7 @@ fn urgent_data_is_not_the_end_of_the_data() {
 
 // Pieces of all sizes into rooms of all sizes, read by fibers of several workers and by plain threads in turn.
 #[test]
-fn every_byte_arrives_whoever_reads_stress() {
+fn every_byte_arrives_with_any_reader_stress() {
     let _watchdog = support::watchdog(120);
     const BYTES: usize = 200_000;
     let runtime = workers(3);
@@ -323,7 +313,8 @@ fn read_impatiently(mut stream: &UnixStream, patience: u64) -> usize {
     }
 }
 
-// Fibers of two runtimes and a plain thread read one socket, some of them cancelled again and again: no byte is lost, nobody is forgotten.
+// Fibers of two runtimes and a plain thread read one socket, some of them cancelled again and again: no byte is lost, no reader is
+// forgotten.
 #[test]
 fn readers_of_all_kinds_share_a_socket_stress() {
     let _watchdog = support::watchdog(120);
@@ -437,7 +428,7 @@ fn fibers_that_move_use_sockets_stress() {
             assert_eq!(u32::from_le_bytes(answer), round);
             if round % 7 == 0 {
                 fibra::select! {
-                    on(here.readable()) -> _ready => panic!("nobody wrote"),
+                    on(here.readable()) -> _ready => panic!("no byte was written"),
                     after(Duration::from_micros(50)) => {}
                 }
             }

@@ -266,7 +266,7 @@ const ALONE: &[(&str, &str)] = &[("FIBRA_SYSMON", "0")];
 
 /// Runs one of them: how it must end, and what it says.
 fn run(name: &str, code: i32, variables: &[(&str, &str)]) -> Result<String, String> {
-    // Far longer than it takes on a loaded machine; a deadlock that nobody sees ends all the same.
+    // Far longer than it takes on a loaded machine; a deadlock that no check sees ends all the same.
     let mut command = Command::new("timeout");
     command.arg("60").arg(std::env::current_exe().expect("a program knows its file")).env(CHILD, name);
     command.envs(variables.iter().copied()).stdin(Stdio::null());

@@ -1,4 +1,4 @@
-//! `block_on`: any future, on a fiber or a thread; its waker may be called by anybody, at any time, any number of times.
+//! `block_on`: any future, on a fiber or a thread; its waker may be called by any thread, at any time, any number of times.
 #![allow(clippy::disallowed_types)] // Futures written by hand, as users do.
 
 use std::cell::RefCell;
@@ -12,7 +12,7 @@ use std::time::Duration;
 use crate::support;
 use fibra::Runtime;
 
-/// Ready when somebody says so; keeps every waker it was polled with.
+/// Ready when the test says so; keeps every waker it was polled with.
 #[derive(Default)]
 struct Event {
     state: Mutex<(bool, Vec<Waker>)>,
@@ -149,7 +149,7 @@ fn many_wakes_make_it_run_once() {
     fiber.join().unwrap();
 }
 
-// S4-49, S4-93, S4-94, G-15: wakers called after the end, and long after, wake nobody else.
+// S4-49, S4-93, S4-94, G-15: wakers called after the end, and long after, wake no other fiber.
 #[test]
 fn a_waker_may_be_called_after_the_end() {
     let _watchdog = support::watchdog(60);
@@ -187,7 +187,7 @@ fn what_is_ready_needs_no_switch() {
             assert_eq!(ended, before);
         }
         let switches = fibra::Handle::current().metrics().switches - before;
-        // S1-71: a call that finds the waiter awake is kept for its next look: it lets others run, and polls again; nobody else wakes it.
+        // S1-71: a call that finds the waiter awake is kept for its next look: it lets others run, and polls again; nothing else wakes it.
         let mut polls = 0;
         fibra::block_on(poll_fn(|cx| {
             polls += 1;

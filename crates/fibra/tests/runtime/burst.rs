@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use crate::support::watchdog;
 use crate::tools::{Counter, many};
 
-// S1-36, S1-31, S1-33..S1-35: nobody takes anything while a plain thread spawns a hundred thousand: it is not held up, the ring
+// S1-36, S1-31, S1-33..S1-35: no worker takes anything while a plain thread spawns a hundred thousand: it is not held up, the ring
 // overflows into the list, and all of it runs.
 #[test]
 fn a_hundred_thousand_spawns_never_block_the_spawner() {

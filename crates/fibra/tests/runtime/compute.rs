@@ -55,7 +55,7 @@ fn compute_gets_a_worker_without_fibers() {
 
 // If every worker is busy it runs where it is called, after the neighbours had a turn; also where nothing may be started.
 #[test]
-fn compute_runs_here_if_nobody_is_idle() {
+fn compute_runs_here_if_no_worker_is_idle() {
     let _watchdog = watchdog(120);
     let rt = Runtime::builder().workers(1).max_workers(1).max_fibers(2).build().unwrap();
     rt.run(|| {

@@ -1,4 +1,4 @@
-//! `Runtime::current_thread`: one thread, one order, and whoever is woken by name runs at once.
+//! `Runtime::current_thread`: one thread, one order, and a fiber that is woken by name runs at once.
 #![allow(clippy::disallowed_types)] // Logs of the tests.
 
 use std::cell::RefCell;
@@ -191,7 +191,7 @@ fn another_thread_is_refused_while_fibers_remain() {
     // Here it goes on.
     event.set();
     rt.run(|| fiber.join().unwrap());
-    // With nobody left it may run elsewhere.
+    // With no fiber left it may run elsewhere.
     std::thread::scope(|scope| scope.spawn(|| rt.run(|| fibra::spawn(|| ()).join().unwrap())).join().unwrap());
 }
 

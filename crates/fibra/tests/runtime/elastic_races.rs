@@ -119,13 +119,13 @@ fn stress_a_worker_that_is_about_to_sleep_is_kept() {
 
 // A worker that comes while all others sleep is watched: what it leaves lying while it is stuck is done by another.
 #[test]
-fn a_worker_that_comes_while_nobody_watches_is_watched() {
+fn a_worker_that_comes_while_sysmon_rests_is_watched() {
     let _watchdog = watchdog(120);
     let rt = elastic(1, 2).build().unwrap();
     let _parked = park_on_the_first(&rt);
     let _entered = rt.handle().enter();
     for _ in 0..3 {
-        // Nobody is awake, so that the watcher leaves.
+        // No worker is awake, so that the watcher leaves.
         std::thread::sleep(Duration::from_millis(1500));
         rt.set_workers(2).unwrap();
         let stuck = Builder::new()

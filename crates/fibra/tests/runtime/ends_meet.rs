@@ -7,14 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::support::within_a_minute;
+use crate::support::{within_a_minute, workers};
 use fibra::{Builder, Runtime};
 
 const HOUR: Duration = Duration::from_secs(3600);
-
-fn workers(count: usize) -> Runtime {
-    Runtime::builder().workers(count).build().unwrap()
-}
 
 // A daemon that has not started when its run ends is cancelled like one that has.
 #[test]
@@ -172,7 +168,7 @@ fn an_enter_guard_in_a_thread_local() {
     });
 }
 
-// Whoever awaits a fiber from outside hears of its end when the run that saw it returns, not at the next run.
+// A future outside that awaits a fiber hears of its end when the run that saw it returns, not at the next run.
 #[test]
 fn an_end_in_a_current_thread_run_is_told_before_the_run_returns() {
     within_a_minute(|| {

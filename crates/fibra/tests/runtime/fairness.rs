@@ -1,4 +1,4 @@
-//! Nobody starves: not beside a hot pair, not beside a fiber that yields for ever, not in the injector, not behind a hog elsewhere.
+//! No fiber starves: not beside a hot pair, not beside a fiber that yields for ever, not in the injector, not behind a hog elsewhere.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -6,12 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::task::Poll;
 use std::time::Duration;
 
-use crate::support::{is_child, rerun_self, watchdog};
+use crate::support::{self, is_child, rerun_self, watchdog, workers};
 use crate::tools::{Counter, Event, many};
-
-fn runtime(workers: usize) -> fibra::Runtime {
-    fibra::Runtime::builder().workers(workers).build().unwrap()
-}
 
 /// Two fibers that wake each other until told to stop; returns how often one of them ran.
 fn hot_pair(stop: &Arc<AtomicBool>) -> [fibra::JoinHandle<u64>; 2] {
@@ -32,10 +28,10 @@ fn hot_pair(stop: &Arc<AtomicBool>) -> [fibra::JoinHandle<u64>; 2] {
     [fibra::spawn(one(ping.clone(), pong.clone(), stop.clone())), fibra::spawn(one(pong, ping, stop.clone()))]
 }
 
-/// The pair goes on until everybody else has run: if somebody starved, it would go on for ever.
-fn everybody_runs_beside_a_hot_pair(workers: usize) {
+/// The pair goes on until all other fibers have run: if one starved, it would go on for ever.
+fn every_fiber_runs_beside_a_hot_pair(workers: usize) {
     let count = many(5_000);
-    runtime(workers).run(move || {
+    support::workers(workers).run(move || {
         let stop = Arc::new(AtomicBool::new(false));
         let pair = hot_pair(&stop);
         let ran = Arc::new(AtomicUsize::new(0));
@@ -59,21 +55,21 @@ fn everybody_runs_beside_a_hot_pair(workers: usize) {
 #[test]
 fn five_thousand_run_beside_a_hot_pair_on_one_worker() {
     let _watchdog = watchdog(120);
-    everybody_runs_beside_a_hot_pair(1);
+    every_fiber_runs_beside_a_hot_pair(1);
 }
 
 //
 #[test]
 fn five_thousand_run_beside_a_hot_pair_on_four_workers() {
     let _watchdog = watchdog(120);
-    everybody_runs_beside_a_hot_pair(4);
+    every_fiber_runs_beside_a_hot_pair(4);
 }
 
 // hand-overs to the joiner run before the queue, but not for ever: a chain of joins beside one that waits for its turn.
 #[test]
 fn a_chain_of_joins_does_not_keep_a_ready_fiber_waiting() {
     let _watchdog = watchdog(120);
-    runtime(1).run(|| {
+    workers(1).run(|| {
         let stop = Arc::new(AtomicBool::new(false));
         let stopper = {
             let stop = stop.clone();
@@ -94,7 +90,7 @@ fn a_chain_of_joins_does_not_keep_a_ready_fiber_waiting() {
 fn sleepers_wake_beside_a_fiber_that_yields_for_ever() {
     let _watchdog = watchdog(120);
     for workers in [1, 3] {
-        runtime(workers).run(|| {
+        support::workers(workers).run(|| {
             let woken = Arc::new(AtomicUsize::new(0));
             for index in 0..100 {
                 let woken = woken.clone();
@@ -115,7 +111,7 @@ fn sleepers_wake_beside_a_fiber_that_yields_for_ever() {
 #[test]
 fn a_lone_injected_fiber_runs_beside_a_hot_queue() {
     let _watchdog = watchdog(120);
-    let rt = runtime(1);
+    let rt = workers(1);
     let handle = rt.handle();
     rt.run(move || {
         for _ in 0..100 {
@@ -149,7 +145,7 @@ fn a_lone_injected_fiber_runs_beside_a_hot_queue() {
 #[test]
 fn injected_fibers_run_beside_a_spawner() {
     let _watchdog = watchdog(120);
-    let rt = runtime(2);
+    let rt = workers(2);
     let outside = Counter::new();
     let count = many(5_000) as u64;
     let done = outside.clone();
@@ -176,7 +172,7 @@ fn injected_fibers_run_beside_a_spawner() {
 #[test]
 fn a_heartbeat_goes_on_beside_a_hog_on_another_worker() {
     let _watchdog = watchdog(120);
-    runtime(2).run(|| {
+    workers(2).run(|| {
         let beats = Arc::new(AtomicUsize::new(0));
         let stop = Event::new();
         let started = Event::new();
@@ -205,7 +201,7 @@ fn a_heartbeat_goes_on_beside_a_hog_on_another_worker() {
 #[test]
 fn waits_without_time_let_others_run() {
     let _watchdog = watchdog(120);
-    runtime(1).run(|| {
+    workers(1).run(|| {
         for nanos in [0, 1, 30, 100, 1_000] {
             let stop = Arc::new(AtomicBool::new(false));
             let others: Vec<_> = (0..10)
@@ -240,11 +236,11 @@ async fn yield_once() {
     .await;
 }
 
-// futures that wake themselves, as tasks and under `block_on`, let everybody else run: they go on until the others have.
+// futures that wake themselves, as tasks and under `block_on`, let all other fibers run: they go on until the others have.
 #[test]
 fn futures_that_wake_themselves_let_others_run() {
     let _watchdog = watchdog(120);
-    runtime(1).run(|| {
+    workers(1).run(|| {
         let stop = Arc::new(AtomicBool::new(false));
         let spin = |stop: Arc<AtomicBool>| async move {
             while !stop.load(SeqCst) {
@@ -283,7 +279,7 @@ fn busy_owner(stop: &Arc<AtomicBool>) -> fibra::JoinHandle<()> {
 #[test]
 fn an_owner_that_makes_progress_is_taken_from_at_last() {
     let _watchdog = watchdog(120);
-    let rt = runtime(2);
+    let rt = workers(2);
     rt.run(|| {
         let stop = Arc::new(AtomicBool::new(false));
         let owner = busy_owner(&stop);
@@ -299,7 +295,7 @@ fn an_owner_that_makes_progress_is_taken_from_at_last() {
 #[test]
 fn fibers_behind_a_thread_that_blocks_run_elsewhere() {
     let _watchdog = watchdog(120);
-    runtime(2).run(|| {
+    workers(2).run(|| {
         let ran = Arc::new(AtomicUsize::new(0));
         for _ in 0..50 {
             let ran = ran.clone();
@@ -316,7 +312,7 @@ fn fibers_behind_a_thread_that_blocks_run_elsewhere() {
 fn the_oldest_runs_beside_an_owner_that_spawns_for_ever() {
     let _watchdog = watchdog(120);
     for workers in [1, 2, 4] {
-        runtime(workers).run(|| {
+        support::workers(workers).run(|| {
             let ran = Arc::new(AtomicUsize::new(0));
             let stop = Arc::new(AtomicBool::new(false));
             for _ in 0..100 {

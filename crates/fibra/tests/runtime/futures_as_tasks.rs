@@ -9,12 +9,8 @@ use std::sync::{Arc, Mutex};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use crate::support::{eventually, watchdog};
+use crate::support::{eventually, watchdog, workers};
 use crate::tools::{Counter, Event, Rng, turns};
-
-fn runtime(workers: usize) -> fibra::Runtime {
-    fibra::Runtime::builder().workers(workers).build().unwrap()
-}
 
 async fn yield_once() {
     let mut polled = false;
@@ -34,7 +30,7 @@ async fn yield_once() {
 #[cfg_attr(fibra_context = "thread", ignore = "a poll's OS thread is its stack there, not its worker")]
 fn tasks_move_between_polls() {
     let _watchdog = watchdog(120);
-    runtime(2).run(|| {
+    workers(2).run(|| {
         let here = std::thread::current().id();
         let (polls, event) = (Arc::new(Mutex::new(Vec::new())), Event::new());
         let task = {
@@ -81,7 +77,7 @@ fn a_task_that_moves_notices_nothing_but_the_thread() {
         .await;
     }
     let _watchdog = watchdog(120);
-    let rt = runtime(3);
+    let rt = workers(3);
     for panics in [false, true] {
         let (wakers, to_wake) = std::sync::mpsc::channel::<Waker>();
         let waker = std::thread::spawn(move || to_wake.into_iter().for_each(Waker::wake));
@@ -115,7 +111,7 @@ fn a_task_that_moves_notices_nothing_but_the_thread() {
 #[test]
 fn ten_thousand_tasks_with_random_wakers_all_end() {
     let _watchdog = watchdog(120);
-    let rt = runtime(3);
+    let rt = workers(3);
     let count = turns(10_000);
     let wakers: Arc<Vec<Mutex<Option<Waker>>>> = Arc::new((0..count).map(|_| Mutex::new(None)).collect());
     let ended = Arc::new(AtomicUsize::new(0));
@@ -161,7 +157,7 @@ fn ten_thousand_tasks_with_random_wakers_all_end() {
     });
     let metrics = rt.metrics();
     assert_eq!((metrics.parked, metrics.live), (0, 0));
-    // Late calls find nobody.
+    // Late calls find no task.
     all.iter().for_each(|waker| waker.lock().unwrap().as_ref().unwrap().wake_by_ref());
     drop(rt);
     all.iter().for_each(|waker| waker.lock().unwrap().take().unwrap().wake());
@@ -171,7 +167,7 @@ fn ten_thousand_tasks_with_random_wakers_all_end() {
 #[test]
 fn tasks_fibers_and_threads_wait_for_one_another() {
     let _watchdog = watchdog(120);
-    let rt = runtime(2);
+    let rt = workers(2);
     let total = rt.run(|| {
         let tasks: Vec<_> = (0..100u64)
             .map(|index| {
@@ -196,12 +192,12 @@ fn tasks_fibers_and_threads_wait_for_one_another() {
     assert_eq!(fibra::block_on(task.into_future()).unwrap(), 1);
 }
 
-// A poll that blocks is a fiber until it ends: whoever wakes it, from its own worker, another one or a thread, resumes that poll and
+// A poll that blocks is a fiber until it ends: a waker that is called from its own worker, another one or a thread, resumes that poll and
 // does not begin another; and cancellation unwinds it.
 #[test]
 fn a_poll_may_block() {
     let _watchdog = watchdog(120);
-    let rt = runtime(2);
+    let rt = workers(2);
     rt.run(|| {
         let tasks: Vec<_> = (0..turns(500))
             .map(|index| {
@@ -247,7 +243,7 @@ fn a_poll_may_block() {
 #[test]
 fn tasks_panic_and_are_cancelled() {
     let _watchdog = watchdog(60);
-    let rt = runtime(2);
+    let rt = workers(2);
     rt.run(|| {
         let task = fibra::spawn_future(async {
             yield_once().await;
@@ -274,7 +270,7 @@ fn tasks_panic_and_are_cancelled() {
 fn pending_tasks_end_with_their_runtime() {
     let _watchdog = watchdog(120);
     for round in 0..turns(100) {
-        let rt = runtime(2);
+        let rt = workers(2);
         let (held, event) = (Arc::new(()), Event::new());
         let _entered = rt.handle().enter();
         let tasks: Vec<_> = (0..100)
@@ -306,7 +302,7 @@ fn pending_tasks_end_with_their_runtime() {
 #[test]
 fn a_wake_during_a_poll_is_not_lost() {
     let _watchdog = watchdog(120);
-    let rt = runtime(2);
+    let rt = workers(2);
     let counter = Counter::new();
     rt.run(|| {
         let tasks: Vec<_> = (0..10)

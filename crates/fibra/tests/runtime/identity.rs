@@ -120,7 +120,7 @@ fn two_workers_are_never_in_one_fiber() {
                 canary.begun.fetch_add(1, SeqCst);
                 let _leaves = Leaves(canary);
                 for round in 0..5 {
-                    assert!(!canary.inside.swap(true, SeqCst), "somebody else is on this stack");
+                    assert!(!canary.inside.swap(true, SeqCst), "another fiber is on this stack");
                     (0..50).for_each(|_| std::hint::spin_loop());
                     assert!(canary.inside.swap(false, SeqCst));
                     match (i + round) % 3 {
@@ -182,7 +182,7 @@ fn every_fiber_is_counted_once() {
     };
     runtime.run(|| run(3));
     let metrics = runtime.metrics();
-    assert_eq!((metrics.spawned, metrics.live), (3001, 0), "run returned, so nobody is left: {metrics:?}");
+    assert_eq!((metrics.spawned, metrics.live), (3001, 0), "run returned, so no fiber is left: {metrics:?}");
     runtime.run(|| run(4));
     // Wakers of async joiners are called on fibers of their own, which are counted too. They belong to the runtime, not to the run: the one
     // whose call let the last task end may itself still be ending.

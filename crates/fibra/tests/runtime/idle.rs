@@ -1,4 +1,4 @@
-//! An idle runtime uses no CPU: with nobody there, with ten thousand asleep, with a hundred thousand.
+//! An idle runtime uses no CPU: without fibers, with ten thousand asleep, with a hundred thousand.
 #![cfg(not(any(fibra_asan, fibra_tsan)))] // The sanitizers' own threads use some.
 
 use std::time::Duration;
@@ -32,7 +32,7 @@ fn uses_no_cpu(test: &str, sleepers: usize) {
         println!("{} sleepers: {used:?} in {WATCHED:?}", sleepers.len());
         assert!(used < WATCHED / 100, "{used:?} of CPU time in {WATCHED:?}");
         let after = rt.metrics();
-        assert_eq!(after.switches, metrics.switches, "nobody ran");
+        assert_eq!(after.switches, metrics.switches, "no fiber ran");
         assert_eq!(after.wakes_timer, 0);
         let sleeps = |metrics: &fibra::Metrics| metrics.workers.iter().map(|worker| worker.sleeps).sum::<u64>();
         assert_eq!(sleeps(&after), sleeps(&metrics), "no worker woke up to look");
@@ -42,7 +42,7 @@ fn uses_no_cpu(test: &str, sleepers: usize) {
     assert!(ended.status.success(), "{ended:?}");
 }
 
-// X-10, S0-69: nobody there at all.
+// X-10, S0-69: no fiber at all.
 #[test]
 fn an_empty_runtime_uses_no_cpu() {
     uses_no_cpu("an_empty_runtime_uses_no_cpu", 0);

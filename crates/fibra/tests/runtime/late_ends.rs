@@ -77,7 +77,7 @@ fn a_shutdown_drops_what_has_not_started() {
         };
         (0..50).map(|_| one()).collect()
     };
-    // Nobody drives it, so nothing has started.
+    // No thread drives it, so nothing has started.
     let rt = fibra::Runtime::current_thread().unwrap();
     let fibers = spawn(&rt);
     drop(rt);
@@ -104,7 +104,7 @@ fn a_shutdown_drops_what_has_not_started() {
     assert!(fibers.into_iter().all(|fiber| fiber.join().unwrap_err().is_cancelled()));
     computing.join().unwrap();
     assert_eq!((counts.0.load(SeqCst), counts.1.load(SeqCst)), (0, 100));
-    // Whoever wants it done joins it first, or runs it: `run` waits for all that its function spawned.
+    // A caller that wants it done joins it first, or runs it: `run` waits for all that its function spawned.
     let rt = fibra::Runtime::builder().workers(1).build().unwrap();
     let joined = spawn(&rt);
     joined.into_iter().for_each(|fiber| fiber.join().unwrap());

@@ -74,7 +74,7 @@ fn a_socket_of_a_plain_thread_without_a_thread_for_it_is_an_error() {
     with_hardly_any_room("a_socket_of_a_plain_thread_without_a_thread_for_it_is_an_error", || {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         // Long enough for the thread to begin, with the limit in force.
-        let error = listener.accept_timeout(Duration::from_millis(50)).expect_err("nobody connects");
+        let error = listener.accept_timeout(Duration::from_millis(50)).expect_err("no client connects");
         error.kind() == ErrorKind::TimedOut
     });
 }

@@ -13,12 +13,8 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::ThreadId;
 use std::time::Duration;
 
-use crate::support::within_a_minute;
+use crate::support::{within_a_minute, workers};
 use fibra::{Builder, JoinHandle, Runtime};
-
-fn workers(count: usize) -> Runtime {
-    Runtime::builder().workers(count).build().unwrap()
-}
 
 // Not `Send`: must be touched by the thread that made it, and by no other.
 struct Here(ThreadId, PhantomData<Rc<()>>);

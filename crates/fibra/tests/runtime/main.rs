@@ -38,6 +38,7 @@ mod names;
 mod narrow_windows;
 mod no_resources;
 mod no_syscalls;
+mod own_locals;
 mod panics;
 mod panics_name_the_fiber;
 mod park_a_lot;

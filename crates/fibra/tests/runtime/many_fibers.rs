@@ -25,7 +25,7 @@ const MOST: u64 = if cfg!(all(debug_assertions, fibra_context = "corosensei")) {
     5000
 };
 
-/// Parks so many fibers and measures. In a process of its own: nobody else's memory counts.
+/// Parks so many fibers and measures. In a process of its own: no other test's memory counts.
 fn park_and_measure(count: usize, seconds: u64) {
     let _watchdog = support::watchdog(seconds);
     let runtime = Runtime::builder().workers(1).build().unwrap();

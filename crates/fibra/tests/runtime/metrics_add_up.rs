@@ -10,7 +10,7 @@ fn sum(metrics: &Metrics, field: fn(&WorkerMetrics) -> u64) -> u64 {
     metrics.workers.iter().map(field).sum()
 }
 
-// S0-62: spawned is ended, nobody is alive or parked, and the workers' numbers are the runtime's.
+// S0-62: spawned is ended, no fiber is alive or parked, and the workers' numbers are the runtime's.
 #[test]
 fn the_numbers_add_up_at_the_end() {
     let _watchdog = watchdog(120);
@@ -70,7 +70,7 @@ fn the_numbers_add_up_at_the_end() {
     }
 }
 
-// S0-26: whoever waits is counted as parked, fibers and tasks alike, and no more afterwards.
+// S0-26: a waiter is counted as parked, fibers and tasks alike, and no more afterwards.
 #[test]
 fn those_who_wait_are_counted() {
     let _watchdog = watchdog(120);
@@ -134,6 +134,6 @@ fn wakes_are_counted_by_their_kind() {
     });
     assert!(rt.metrics().wakes_local >= local + 199, "{:?}", rt.metrics());
     assert_eq!(rt.metrics().wakes_remote, 0);
-    rt.run(|| drop(fibra::spawn(|| std::panic::resume_unwind(Box::new("nobody is told")))));
+    rt.run(|| drop(fibra::spawn(|| std::panic::resume_unwind(Box::new("no joiner is told")))));
     assert_eq!(rt.metrics().detached_panics, 1);
 }

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use crate::support;
 use crate::support::watchdog;
+use crate::support::{self, workers};
 
 /// Moves every fiber at every suspension.
 fn forced(workers: usize) -> fibra::Runtime {
@@ -19,15 +19,11 @@ fn forced(workers: usize) -> fibra::Runtime {
     unsafe { builder.force_migration() }.build().unwrap()
 }
 
-/// Lets whoever is free run a fiber.
+/// Lets any free worker run a fiber.
 fn free(workers: usize) -> fibra::Runtime {
     let builder = fibra::Runtime::builder().workers(workers);
     // SAFETY: as above.
     unsafe { builder.migrate_started_fibers() }.build().unwrap()
-}
-
-fn settled(workers: usize) -> fibra::Runtime {
-    fibra::Runtime::builder().workers(workers).build().unwrap()
 }
 
 /// The OS thread this runs on, asked of the kernel: nothing a compiler could remember.
@@ -255,7 +251,7 @@ fn wrong_by_the_compiler() -> u64 {
 fn a_thread_local_across_a_suspension_is_another_threads() {
     let _watchdog = watchdog(60);
     let program = || fibra::spawn(wrong_thread_locals).join().unwrap();
-    assert_eq!(settled(3).run(program), 0, "a started fiber stays on its thread");
+    assert_eq!(workers(3).run(program), 0, "a started fiber stays on its thread");
     let wrong = forced(3).run(program);
     assert!(wrong > 900, "moved at every suspension, and yet {wrong} of 1000 only");
     let by_the_compiler = forced(3).run(|| fibra::spawn(wrong_by_the_compiler).join().unwrap());

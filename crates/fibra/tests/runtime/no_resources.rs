@@ -44,7 +44,7 @@ fn without_threads_building_fails_with_what_the_system_said() {
     in_child("without_threads_building_fails_with_what_the_system_said", &[], || {
         let _watchdog = watchdog();
         let (threads, fds) = (support::threads(), support::fds());
-        // Root may have as many threads as it likes: somebody else may not.
+        // Root may have as many threads as it likes: another user may not.
         // SAFETY: system calls without pointers; what they change is this process.
         unsafe {
             if libc::geteuid() == 0 {

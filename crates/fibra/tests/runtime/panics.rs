@@ -118,17 +118,17 @@ fn catching_works_across_switches() {
     });
 }
 
-// S0-99: nobody joins: the panic is counted, once, whether the handle went before or after.
+// S0-99: no handle is joined: the panic is counted, once, whether the handle went before or after.
 #[test]
 fn a_detached_panic_is_counted_once() {
     let _watchdog = support::watchdog(60);
     let runtime = Runtime::builder().workers(1).build().unwrap();
     runtime.run(|| {
-        drop(fibra::spawn(|| panic!("nobody holds my handle")));
+        drop(fibra::spawn(|| panic!("my handle is dropped")));
         let late = fibra::spawn(|| panic!("my handle is dropped after me"));
         late.wait();
         drop(late);
-        let joined = fibra::spawn(|| panic!("somebody is told"));
+        let joined = fibra::spawn(|| panic!("a joiner is told"));
         assert!(joined.join().unwrap_err().is_panic());
         let cancelled = fibra::spawn(|| fibra::sleep(std::time::Duration::from_secs(3600)));
         fibra::yield_now();
@@ -145,7 +145,7 @@ fn a_detached_panic_is_counted_wherever_its_handle_goes() {
     let runtime = Runtime::builder().workers(1).build().unwrap();
     let other = Runtime::builder().workers(1).build().unwrap();
     let panicked = || {
-        let fiber = runtime.spawn(|| panic!("nobody asks for my end"));
+        let fiber = runtime.spawn(|| panic!("no caller asks for my end"));
         fiber.wait();
         fiber
     };
@@ -171,9 +171,9 @@ impl Drop for Bomb {
     }
 }
 
-// S0-99: a payload whose own destructor panics harms nobody.
+// S0-99: a payload whose own destructor panics does no harm.
 #[test]
-fn a_payload_whose_drop_panics_harms_nobody() {
+fn a_payload_whose_drop_panics_does_no_harm() {
     let _watchdog = support::watchdog(60);
     let drops = Arc::new(AtomicUsize::new(0));
     fibra::run(|| {
@@ -193,14 +193,14 @@ fn a_payload_whose_drop_panics_harms_nobody() {
 
 // S0-99: neither does a result whose destructor panics.
 #[test]
-fn a_result_whose_drop_panics_harms_nobody() {
+fn a_result_whose_drop_panics_does_no_harm() {
     let _watchdog = support::watchdog(60);
     let drops = Arc::new(AtomicUsize::new(0));
     fibra::run(|| {
         // Dropped by the fiber: the panic ends there.
         let bomb = Bomb(drops.clone());
         drop(fibra::spawn(move || bomb));
-        // Dropped with the handle: the panic is that of whoever drops it, and the frame is not lost.
+        // Dropped with the handle: the panic is that of the caller that drops it, and the frame is not lost.
         let bomb = Bomb(drops.clone());
         let late = fibra::spawn(move || bomb);
         late.wait();
@@ -219,7 +219,7 @@ fn a_result_whose_drop_panics_harms_nobody() {
     assert_eq!(drops.load(SeqCst), 4);
 }
 
-// S0-99: what a panic carried is dropped, though nobody is told of it: of a result, of a fiber-local, of a waker.
+// S0-99: what a panic carried is dropped, though no joiner is told of it: of a result, of a fiber-local, of a waker.
 #[test]
 fn what_a_swallowed_panic_carried_is_dropped() {
     struct Throws(Arc<()>);

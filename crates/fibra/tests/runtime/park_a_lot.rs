@@ -1,4 +1,4 @@
-//! Parking and waking in great numbers: nobody stays behind, nobody goes on too early, nobody gets another's wake.
+//! Parking and waking in great numbers: no fiber stays behind, goes on too early, or gets another's wake.
 #![allow(clippy::disallowed_types)] // Shared state of the tests.
 
 use std::future::{Future, poll_fn};
@@ -6,12 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::task::{Poll, Waker};
 
-use crate::support::watchdog;
+use crate::support::{watchdog, workers};
 use crate::tools::{Counter, Event, Rng, many, turns};
-
-fn runtime(workers: usize) -> fibra::Runtime {
-    fibra::Runtime::builder().workers(workers).build().unwrap()
-}
 
 // S0-26, S0-85: thousands of fibers park, each until its predecessor on a random ring wakes it; threads call wakers at random.
 #[test]
@@ -19,7 +15,7 @@ fn stress_thousands_park_and_wake_one_another() {
     let _watchdog = watchdog(120);
     let (fibers, rounds) = (many(2_000), 20);
     let mut rng = Rng::new();
-    let rt = runtime(3);
+    let rt = workers(3);
     let counters: Arc<Vec<Counter>> = Arc::new((0..fibers).map(|_| Counter::new()).collect());
     // A random ring: each fiber counts the next one up and waits to be counted up itself.
     let mut ring: Vec<usize> = (0..fibers).collect();
@@ -34,7 +30,7 @@ fn stress_thousands_park_and_wake_one_another() {
             let mut rng = rng.fork();
             scope.spawn(move || {
                 while !stop.load(SeqCst) {
-                    // Adding nothing calls whoever waits there in vain.
+                    // Adding nothing calls the waiters there in vain.
                     counters[rng.below(fibers)].add(0);
                 }
             });
@@ -73,14 +69,14 @@ fn thousands_join_one_another() {
     }
     let _watchdog = watchdog(120);
     let depth = many(4_096).ilog2();
-    assert_eq!(runtime(4).run(move || tree(depth)), 1 << depth);
+    assert_eq!(workers(4).run(move || tree(depth)), 1 << depth);
 }
 
 // S0-85: wakes in vain, at random, from threads and from fibers: `block_on` returns only when the future is ready.
 #[test]
 fn spurious_wakes_do_not_end_a_wait() {
     let _watchdog = watchdog(120);
-    let rt = runtime(2);
+    let rt = workers(2);
     let events: Arc<Vec<Event>> = Arc::new((0..200).map(|_| Event::new()).collect());
     let mut rng = Rng::new();
     let polls = Arc::new(AtomicUsize::new(0));
@@ -140,7 +136,7 @@ fn leave_waker(wakers: &Mutex<Vec<Waker>>, calls: &AtomicUsize) {
 #[test]
 fn stress_wakers_of_ended_fibers_do_not_touch_their_successors() {
     let _watchdog = watchdog(120);
-    let rt = runtime(2);
+    let rt = workers(2);
     let wakers = Arc::new(Mutex::new(Vec::<Waker>::new()));
     let mut rng = Rng::new();
     let done = AtomicBool::new(false);
@@ -266,7 +262,7 @@ fn a_parking_thread_is_woken_every_time() {
 #[test]
 fn a_parking_fiber_is_woken_by_a_thread_every_time() {
     let _watchdog = watchdog(120);
-    let rt = runtime(1);
+    let rt = workers(1);
     race(turns(100_000) as u64, |side| side(), |side| rt.run(side));
 }
 
@@ -274,6 +270,6 @@ fn a_parking_fiber_is_woken_by_a_thread_every_time() {
 #[test]
 fn stress_fibers_of_two_runtimes_wake_each_other_every_time() {
     let _watchdog = watchdog(120);
-    let (one, other) = (runtime(1), runtime(2));
+    let (one, other) = (workers(1), workers(2));
     race(turns(50_000) as u64, |side| one.run(side), |side| other.run(side));
 }

@@ -1,4 +1,4 @@
-//! Where fibers run: a started one stays on its thread, an unstarted one may be taken by whoever is idle, and nobody is stuck
+//! Where fibers run: a started one stays on its thread, an unstarted one may be taken by an idle worker, and no fiber is stuck
 //! behind a spawner that computes.
 #![allow(clippy::disallowed_types)] // Shared state of the tests.
 #![cfg(not(fibra_context = "thread"))] // A fiber's OS thread is its stack there, not its worker.
@@ -10,13 +10,9 @@ use std::sync::{Arc, Mutex};
 use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
-use crate::support;
+use crate::support::{self, workers};
 use crate::support::{is_child, rerun_self, watchdog};
 use crate::tools::{Counter, Event, Rng, many, turns};
-
-fn runtime(workers: usize) -> fibra::Runtime {
-    fibra::Runtime::builder().workers(workers).build().unwrap()
-}
 
 fn here() -> ThreadId {
     std::thread::current().id()
@@ -30,11 +26,11 @@ fn compute_until(holds: impl Fn() -> bool) {
 }
 
 // S0-28, S0-80, S0-81, S0-78, S1-92: however much is stolen around it, a started fiber finds itself on the same thread after every yield,
-// sleep and park, and nobody runs it twice at a time.
+// sleep and park, and it never runs twice at a time.
 #[test]
 fn started_fibers_never_change_threads() {
     let _watchdog = watchdog(120);
-    let rt = runtime(4);
+    let rt = workers(4);
     let mut rng = Rng::new();
     rt.run(move || {
         let fibers: Vec<_> = (0..many(500))
@@ -83,7 +79,7 @@ fn started_fibers_never_change_threads() {
 #[test]
 fn fresh_work_behind_a_spawner_that_computes_is_rescued() {
     let _watchdog = watchdog(120);
-    let rt = runtime(3);
+    let rt = workers(3);
     let spawners = Arc::new(Mutex::new(HashSet::new()));
     // All three at rest, each spawner on the worker with the fewest fibers: round they go, as the first ones stay.
     let stay = Event::new();
@@ -101,7 +97,7 @@ fn fresh_work_behind_a_spawner_that_computes_is_rescued() {
                 }));
             }
             compute_until(|| ran.load(SeqCst) == 50);
-            assert!(!threads.lock().unwrap().contains(&here()), "nobody steals from a worker but another one");
+            assert!(!threads.lock().unwrap().contains(&here()), "only a worker steals from a worker");
             tell.set();
             stay.wait();
         };
@@ -120,8 +116,8 @@ fn without_sysmon_fresh_work_waits_for_the_next_switch_at_most() {
     if is_child(TEST) {
         let _watchdog = watchdog(50);
         let before = support::threads();
-        let rt = runtime(2);
-        assert_eq!(support::threads(), before + 2, "two workers and nobody else");
+        let rt = workers(2);
+        assert_eq!(support::threads(), before + 2, "two workers and no other thread");
         rt.run(|| {
             let ran = Arc::new(AtomicUsize::new(0));
             for _ in 0..50 {
@@ -144,7 +140,7 @@ fn without_sysmon_fresh_work_waits_for_the_next_switch_at_most() {
 #[test]
 fn a_worker_steals_only_when_it_has_nothing_itself() {
     let _watchdog = watchdog(120);
-    let rt = runtime(2);
+    let rt = workers(2);
     let handle = rt.handle();
     rt.run(move || {
         let (busy, free) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
@@ -186,7 +182,7 @@ fn a_worker_steals_only_when_it_has_nothing_itself() {
 #[test]
 fn the_injector_comes_before_stealing() {
     let _watchdog = watchdog(120);
-    let rt = runtime(2);
+    let rt = workers(2);
     let handle = rt.handle();
     for _ in 0..20 {
         rt.run(|| {
@@ -222,11 +218,11 @@ fn the_injector_comes_before_stealing() {
     }
 }
 
-// S0-75: alone there is nobody to steal from.
+// S0-75: alone there is no worker to steal from.
 #[test]
-fn nobody_steals_from_itself() {
+fn no_worker_steals_from_itself() {
     let _watchdog = watchdog(60);
-    let rt = runtime(1);
+    let rt = workers(1);
     rt.run(|| {
         let fibers: Vec<_> = (0..1_000).map(|_| fibra::spawn(fibra::yield_now)).collect();
         fibers.into_iter().for_each(|fiber| fiber.join().unwrap());
@@ -238,7 +234,7 @@ fn nobody_steals_from_itself() {
 #[test]
 fn woken_fibers_wait_for_their_worker() {
     let _watchdog = watchdog(120);
-    runtime(3).run(|| {
+    workers(3).run(|| {
         let (started, event, woken) = (Counter::new(), Event::new(), Arc::new(AtomicUsize::new(0)));
         let home = here();
         let fibers: Vec<_> = (0..100)
@@ -261,7 +257,7 @@ fn woken_fibers_wait_for_their_worker() {
         std::thread::spawn(move || event.set()).join().unwrap();
         let begin = Instant::now();
         compute_until(|| begin.elapsed() > Duration::from_millis(10));
-        assert_eq!(woken.load(SeqCst), 0, "somebody ran them elsewhere");
+        assert_eq!(woken.load(SeqCst), 0, "another worker ran them");
         for fiber in fibers {
             assert_eq!(fiber.join().unwrap(), home);
         }
@@ -272,7 +268,7 @@ fn woken_fibers_wait_for_their_worker() {
 #[test]
 fn fibers_that_compute_keep_all_workers_busy() {
     let _watchdog = watchdog(120);
-    let rt = runtime(4);
+    let rt = workers(4);
     for _ in 0..20 {
         rt.run(|| {
             let computing = Arc::new(Mutex::new(HashSet::new()));
@@ -295,7 +291,7 @@ fn fibers_that_compute_keep_all_workers_busy() {
 #[test]
 fn spread_fibers_are_shared_out_evenly() {
     let _watchdog = watchdog(120);
-    let rt = runtime(4);
+    let rt = workers(4);
     let (stop, homes) = (Event::new(), Arc::new(Mutex::new(Vec::new())));
     for index in 0..40 {
         let (event, homes) = (stop.clone(), homes.clone());
@@ -326,7 +322,7 @@ fn spread_fibers_are_shared_out_evenly() {
 #[test]
 fn fibers_that_are_spread_in_a_row_are_shared_out_too() {
     let _watchdog = watchdog(120);
-    let rt = runtime(4);
+    let rt = workers(4);
     rt.run(|| {
         let (stop, homes) = (Event::new(), Arc::new(Mutex::new(Vec::new())));
         let fibers: Vec<_> = (0..40)
@@ -358,7 +354,7 @@ fn fibers_that_are_spread_in_a_row_are_shared_out_too() {
 #[test]
 fn local_fibers_stay_with_their_spawner() {
     let _watchdog = watchdog(120);
-    let rt = runtime(4);
+    let rt = workers(4);
     rt.run(|| {
         for round in 0..turns(200) {
             let home = here();

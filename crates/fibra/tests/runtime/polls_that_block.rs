@@ -3,14 +3,9 @@
 
 use std::time::Duration;
 
-use crate::support::within_a_minute;
-use fibra::Runtime;
+use crate::support::{within_a_minute, workers};
 
 const HOUR: Duration = Duration::from_secs(3600);
-
-fn workers(count: usize) -> Runtime {
-    Runtime::builder().workers(count).build().unwrap()
-}
 
 // A poll that blocks: the fiber is woken on its own stack, not started anew on another one.
 #[test]

@@ -1,18 +1,14 @@
-//! When `run` returns, and when a runtime ends: with everybody, without the daemons, from many threads, at any moment.
+//! When `run` returns, and when a runtime ends: with all fibers, without the daemons, from many threads, at any moment.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
-use crate::support::{eventually, watchdog};
+use crate::support::{self, eventually, watchdog, workers};
 use crate::tools::{Event, Rng, many, turns};
 
 const FOR_EVER: Duration = Duration::from_secs(36_000);
-
-fn runtime(workers: usize) -> fibra::Runtime {
-    fibra::Runtime::builder().workers(workers).build().unwrap()
-}
 
 /// Spawns a tree of detached fibers; counts those that have ended.
 fn detached_tree(depth: u32, ended: &Arc<AtomicUsize>) {
@@ -38,7 +34,7 @@ fn run_waits_for_every_fiber() {
         let ended = Arc::new(AtomicUsize::new(0));
         fibra::run(|| detached_tree(6, &ended));
         assert_eq!(ended.load(SeqCst), 126);
-        runtime(3).run(|| detached_tree(6, &ended));
+        workers(3).run(|| detached_tree(6, &ended));
         assert_eq!(ended.load(SeqCst), 252);
         fibra::Runtime::current_thread().unwrap().run(|| detached_tree(6, &ended));
         assert_eq!(ended.load(SeqCst), 378);
@@ -49,7 +45,7 @@ fn run_waits_for_every_fiber() {
 #[test]
 fn runs_of_many_threads_are_independent() {
     let _watchdog = watchdog(120);
-    let rt = runtime(2);
+    let rt = workers(2);
     let release = Event::new();
     std::thread::scope(|scope| {
         let held = release.clone();
@@ -106,7 +102,7 @@ fn daemons_do_not_hold_up_run() {
 #[test]
 fn daemons_of_a_run_end_while_the_runtime_goes_on() {
     let _watchdog = watchdog(120);
-    let rt = runtime(2);
+    let rt = workers(2);
     let held = Arc::new(());
     for round in 0..turns(100) {
         rt.run(|| {
@@ -132,7 +128,7 @@ fn daemons_of_a_run_end_while_the_runtime_goes_on() {
 fn daemons_end_with_the_runtime() {
     let _watchdog = watchdog(120);
     for round in 0..turns(100) {
-        let rt = runtime(2);
+        let rt = workers(2);
         let held = Arc::new(());
         for _ in 0..5 {
             let held = held.clone();
@@ -155,7 +151,7 @@ fn daemons_end_with_the_runtime() {
 fn a_failed_root_cancels_and_waits() {
     let _watchdog = watchdog(120);
     for workers in [1, 3] {
-        let rt = runtime(workers);
+        let rt = support::workers(workers);
         let held = Arc::new(());
         let run = || {
             rt.run(|| {
@@ -248,7 +244,7 @@ fn shutdown_while_everything_is_busy() {
     let _watchdog = watchdog(240);
     let mut rng = Rng::new();
     for round in 0..turns(200) {
-        let rt = runtime(1 + round % 3);
+        let rt = workers(1 + round % 3);
         let held = Arc::new(());
         busy(&rt.handle(), &mut rng, &held);
         // At once, a little later, or after others had the processor.
@@ -268,7 +264,7 @@ fn shutdown_while_everything_is_busy() {
 fn shutdown_while_threads_spawn() {
     let _watchdog = watchdog(120);
     for _ in 0..turns(100) {
-        let rt = runtime(2);
+        let rt = workers(2);
         let handle = rt.handle();
         let spawners: Vec<_> = (0..2)
             .map(|_| {

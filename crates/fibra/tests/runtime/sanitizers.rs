@@ -16,7 +16,7 @@ fn is_found(test: &str, words: &[&str], bug: impl FnOnce()) {
         return bug();
     }
     let ended = rerun_self(test, &[]);
-    assert!(!ended.status.success(), "nobody found the bug: {ended:?}");
+    assert!(!ended.status.success(), "the sanitizer did not find the bug: {ended:?}");
     for word in words {
         assert!(ended.stderr.contains(word), "the report does not say {word:?}:\n{}", ended.stderr);
     }

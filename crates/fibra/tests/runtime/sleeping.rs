@@ -7,21 +7,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-use crate::support::{eventually, watchdog};
+use crate::support::{eventually, watchdog, workers};
 use crate::tools::{Rng, many, stacks};
 
 const FOR_EVER: Duration = Duration::from_secs(36_000);
-
-fn runtime(workers: usize) -> fibra::Runtime {
-    fibra::Runtime::builder().workers(workers).build().unwrap()
-}
 
 // S0-88, S0-89, S0-87, S1-101: ten thousand random sleeps, none early by std's clock; how late they were is printed.
 #[test]
 fn sleeps_are_never_early() {
     let _watchdog = watchdog(120);
     let mut rng = Rng::new();
-    let rt = runtime(2);
+    let rt = workers(2);
     let mut late: Vec<Duration> = rt.run(move || {
         let fibers: Vec<_> = (0..many(10_000))
             .map(|index| {
@@ -47,13 +43,13 @@ fn sleeps_are_never_early() {
 }
 
 // S1-106: how late a sleeper wakes is bounded by what the machine lets it: on a calm machine a hundred sleepers are all less than 5 ms
-// late. A machine that is busy otherwise may have them later, so there are many tries; whoever looked at timers every now and then would
-// fail in each of them.
+// late. A machine that is busy otherwise may have them later, so there are many tries; a runtime that looked at timers every now and then
+// would fail in each of them.
 #[test]
 #[cfg_attr(any(fibra_asan, fibra_tsan), ignore = "everything is late there")]
 fn sleeps_are_hardly_late() {
     let _watchdog = watchdog(120);
-    let rt = runtime(2);
+    let rt = workers(2);
     let mut worst = Vec::new();
     for _ in 0..200 {
         let late = rt.run(|| {
@@ -76,7 +72,7 @@ fn sleeps_are_hardly_late() {
     panic!("in 200 tries never all of a hundred less than 5 ms late: {worst:?}");
 }
 
-// S0-87, S0-90: on one worker, whoever's deadline is earlier wakes earlier.
+// S0-87, S0-90: on one worker, the fiber whose deadline is earlier wakes earlier.
 #[test]
 fn sleepers_of_a_worker_wake_in_the_order_of_their_deadlines() {
     #[derive(PartialEq, Debug, Clone, Copy)]
@@ -88,7 +84,7 @@ fn sleepers_of_a_worker_wake_in_the_order_of_their_deadlines() {
     let count = many(1_000);
     let mut lead = Duration::from_millis(20);
     loop {
-        let log = runtime(1).run(|| {
+        let log = workers(1).run(|| {
             let log = Rc::new(RefCell::new(Vec::new()));
             let base = fibra::time::Instant::now() + lead;
             let fibers: Vec<_> = (0..count)
@@ -121,11 +117,11 @@ fn sleepers_of_a_worker_wake_in_the_order_of_their_deadlines() {
     }
 }
 
-// S0-90, S1-103..S1-105: somebody computes until all deadlines have passed; at his next switches all of them fire.
+// S0-90, S1-103..S1-105: a fiber computes until all deadlines have passed; at its next switches all of them fire.
 #[test]
 fn all_that_is_due_fires_at_the_next_look() {
     let _watchdog = watchdog(120);
-    runtime(1).run(|| {
+    workers(1).run(|| {
         for _ in 0..20 {
             let woken = Arc::new(AtomicUsize::new(0));
             let deadline = fibra::time::Instant::now() + Duration::from_millis(2);
@@ -152,13 +148,13 @@ fn all_that_is_due_fires_at_the_next_look() {
 #[test]
 fn timers_fire_while_every_worker_is_idle() {
     let _watchdog = watchdog(120);
-    let rt = runtime(3);
+    let rt = workers(3);
     for round in 0..20 {
         let sleeper = || fibra::sleep(Duration::from_millis(1));
         let builder = fibra::Builder::new().spread();
         let sleepers: Vec<_> = (0..3).map(|_| rt.handle().spawn_with(builder.clone(), sleeper).unwrap()).collect();
         sleepers.into_iter().for_each(|sleeper| sleeper.join().unwrap());
-        assert!(rt.metrics().wakes_timer <= 3 * (round + 1), "nobody else has a timer: {:?}", rt.metrics());
+        assert!(rt.metrics().wakes_timer <= 3 * (round + 1), "no other fiber has a timer: {:?}", rt.metrics());
     }
     let slept = |rt: &fibra::Runtime| rt.metrics().workers.iter().all(|worker| worker.sleeps > 0);
     eventually(|| slept(&rt), || format!("{:?}", rt.metrics()));
@@ -170,7 +166,7 @@ fn timers_fire_while_every_worker_is_idle() {
 fn sleepers_are_cancelled_at_once() {
     let _watchdog = watchdog(120);
     let count = many(10_000);
-    let rt = runtime(2);
+    let rt = workers(2);
     let sleepers: Vec<_> = (0..count).map(|_| rt.spawn(|| fibra::sleep(FOR_EVER))).collect();
     eventually(|| rt.metrics().parked == count as u64, || format!("{:?}", rt.metrics()));
     sleepers.iter().for_each(|sleeper| sleeper.cancel());
@@ -185,7 +181,7 @@ fn sleepers_are_cancelled_at_once() {
 #[test]
 fn a_cancel_that_races_with_falling_asleep_is_not_lost() {
     let _watchdog = watchdog(120);
-    let rt = runtime(2);
+    let rt = workers(2);
     let mut rng = Rng::new();
     for _ in 0..many(10_000) {
         let begun = Arc::new(AtomicBool::new(false));
@@ -227,7 +223,7 @@ fn those_who_sleep_on_cost_nothing_when_others_wake() {
 #[test]
 fn no_time_is_a_yield() {
     let _watchdog = watchdog(60);
-    runtime(1).run(|| {
+    workers(1).run(|| {
         let ran = Rc::new(RefCell::new(0));
         for _ in 0..2 {
             let ran = ran.clone();

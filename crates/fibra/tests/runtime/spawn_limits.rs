@@ -17,7 +17,7 @@ impl Drop for Counted {
     }
 }
 
-// S1-08, S1-46, X-14: reaching the cap has a stated outcome; the closure is dropped, the handle says so, nobody waits.
+// S1-08, S1-46, X-14: reaching the cap has a stated outcome; the closure is dropped, the handle says so, no caller waits.
 #[test]
 fn at_the_cap_a_spawn_is_refused_and_says_so() {
     let _watchdog = support::watchdog(60);

@@ -56,7 +56,7 @@ fn local_work_comes_first() {
     assert!(log.iter().filter(|seen| **seen == 0).count() >= 4, "{log:?}");
 }
 
-// S4-20, S4-33: a worker that went to sleep for lack of work is woken for what comes; nothing waits for nobody.
+// S4-20, S4-33: a worker that went to sleep for lack of work is woken for what comes; no fiber waits for a worker in vain.
 #[test]
 fn a_sleeping_worker_is_woken_for_work() {
     let _watchdog = support::watchdog(120);
@@ -71,7 +71,7 @@ fn a_sleeping_worker_is_woken_for_work() {
     }
 }
 
-// S1-15, S1-43, S0-15: spawners on many threads fill frames that are theirs alone; whoever
+// S1-15, S1-43, S0-15: spawners on many threads fill frames that are theirs alone; whichever worker
 // dequeues one sees all of it. (Plain data in closures and results: ThreadSanitizer watches the same test.)
 #[test]
 fn who_runs_a_fiber_sees_all_of_it() {
@@ -105,7 +105,7 @@ fn who_runs_a_fiber_sees_all_of_it() {
     });
 }
 
-// S4-116: what a waiter published before it parked is seen by whoever wakes it, and the other way round.
+// S4-116: what a waiter published before it parked is seen by its waker, and the other way round.
 #[test]
 fn both_sides_of_a_wait_see_each_other() {
     let _watchdog = support::watchdog(120);

@@ -171,7 +171,7 @@ fn a_fiber_that_spins_is_reported_as_spinning() {
     has(&text, &["\"main\": running", "spinning or computing", "yield_now", "No other fiber has started"]);
 }
 
-/// With one worker, `fibra::run` starts its monitor late: when there is somebody to be held up, or there was time to.
+/// With one worker, `fibra::run` starts its monitor late: when there is a fiber to be held up, or there was time to.
 fn starts_late(test: &str, begin: fn()) {
     if is_child(test) {
         let _watchdog = watchdog(50);
@@ -241,7 +241,7 @@ fn idle_workers_are_not_watched_until_they_wake() {
                 std::mem::replace(&mut before, now) == now
             };
             eventually(at_rest, || "it looks at sleeping workers".to_owned());
-            assert_eq!(rt.metrics().stalls, round - 1, "nobody stood still");
+            assert_eq!(rt.metrics().stalls, round - 1, "no worker stood still");
             let handle = rt.handle();
             let stuck = rt.spawn(move || {
                 while handle.metrics().stalls < round {
@@ -257,7 +257,7 @@ fn idle_workers_are_not_watched_until_they_wake() {
     assert!((1..=3).contains(&reports(&ended)), "{}", ended.stderr);
 }
 
-/// A stall that nobody wants to hear of.
+/// A stall that no hook is told of.
 fn says_nothing(test: &str, variables: &[(&str, &str)], monitors: usize) {
     if is_child(test) {
         let _watchdog = watchdog(50);
@@ -291,10 +291,10 @@ fn what_is_short_enough_is_not_reported() {
     says_nothing("what_is_short_enough_is_not_reported", &[("FIBRA_STALL_MS", "100000")], 1);
 }
 
-// A current-thread runtime promises that there is no other thread: nobody looks.
+// A current-thread runtime promises that there is no other thread: no sysmon looks.
 #[test]
-fn a_current_thread_runtime_has_nobody_who_looks() {
-    const TEST: &str = "a_current_thread_runtime_has_nobody_who_looks";
+fn a_current_thread_runtime_has_no_sysmon() {
+    const TEST: &str = "a_current_thread_runtime_has_no_sysmon";
     if is_child(TEST) {
         let before = support::threads();
         let rt = fibra::Runtime::current_thread().unwrap();

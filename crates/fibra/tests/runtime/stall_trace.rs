@@ -205,7 +205,7 @@ fn intercept_standard_error() -> BufReader<std::fs::File> {
         assert_eq!(libc::pipe(ends.as_mut_ptr()), 0);
         (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1]))
     };
-    // SAFETY: replaces descriptor 2, which is nobody's in particular.
+    // SAFETY: replaces descriptor 2, which no value owns.
     assert_eq!(unsafe { libc::dup2(write.as_raw_fd(), 2) }, 2);
     BufReader::new(read.into())
 }

@@ -9,15 +9,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
-use crate::support;
 use crate::support::within_a_minute;
+use crate::support::{self, workers};
 use fibra::{Cancellation, Runtime};
 
 const HOUR: Duration = Duration::from_secs(3600);
-
-fn workers(count: usize) -> Runtime {
-    Runtime::builder().workers(count).build().unwrap()
-}
 
 // Unwinding that did not go through the panic hook is unwinding all the same: a second one would abort.
 #[test]
@@ -42,7 +38,7 @@ fn cancellation_waits_for_a_quiet_unwinding() {
     });
 }
 
-// Nobody listens on standard error: a fiber that panics is joined all the same.
+// No process reads standard error: a fiber that panics is joined all the same.
 #[test]
 fn a_panic_with_standard_error_closed() {
     const NAME: &str = "a_panic_with_standard_error_closed";
@@ -100,7 +96,7 @@ fn a_waker_that_blocks_is_not_unwound_where_cancellation_is_cooperative() {
 
 // A neighbour that yields inside a destructor while it unwinds (here without the hook) does not hold off others' cancellation.
 #[test]
-fn a_neighbour_that_unwinds_and_yields_holds_off_nobody() {
+fn a_neighbour_that_unwinds_and_yields_holds_off_no_other() {
     let ways: [fn(); 2] = [fibra::yield_now, || {
         let never = fibra::spawn(|| fibra::sleep(HOUR)).cancel_on_drop();
         assert!(!never.wait_timeout(Duration::ZERO));

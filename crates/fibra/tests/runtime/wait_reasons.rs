@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use crate::support;
+use crate::support::{self, until_parked};
 use fibra::actor::{self, Actor, Failure};
 use fibra::machine::{CANCELLED, EventLoop, Machine, Ports, Request, Timestamp};
 use fibra::net::{TcpListener, TcpStream, UnixStream};
@@ -31,12 +31,6 @@ const LONG: Duration = Duration::from_secs(3600);
 
 fn runtime() -> Runtime {
     Runtime::builder().workers(1).max_blocking_threads(1).build().unwrap()
-}
-
-/// Waits until so many fibers of the runtime are parked.
-#[track_caller]
-fn until_parked(runtime: &Runtime, count: u64) {
-    support::eventually(|| runtime.metrics().parked == count, || format!("{:?}", runtime.metrics()));
 }
 
 /// Counts its drops.
@@ -405,7 +399,7 @@ fn actor_send() {
     actor.call(|reply| Box::new(move || reply.send(()))).unwrap();
 }
 
-// The actor finds that nobody waits for its answer.
+// The actor finds that no caller waits for its answer.
 fn actor_call() {
     let rt = runtime();
     let actor = rt.run(|| actor::spawn(Obedient));
@@ -480,7 +474,7 @@ fn net_accept() {
     assert_eq!(listener.accept().unwrap().1, client.local_addr().unwrap());
 }
 
-// Nobody accepts and the queue is full: the kernel lets connections wait.
+// No fiber accepts and the queue is full: the kernel lets connections wait.
 fn net_connect() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -498,7 +492,7 @@ fn net_connect() {
     }
 }
 
-// The answer is dropped when it comes, and nobody waits for it.
+// The answer is dropped when it comes, and no caller waits for it.
 fn net_lookup() {
     let drops = Arc::new(AtomicUsize::new(0));
     let (answer, server) = std::sync::mpsc::channel::<()>();
@@ -568,7 +562,7 @@ fn pipe_read() {
     assert!(child.wait().unwrap().success());
 }
 
-// Nobody reads what `cat` writes, so it stops reading.
+// No fiber reads what `cat` writes, so it stops reading.
 fn pipe_write() {
     let mut child = cat();
     let input = Arc::new(child.stdin.take().unwrap());
@@ -668,7 +662,7 @@ fn machine_idle() {
     assert_eq!(drops.load(SeqCst), 1);
 }
 
-// A cancelled request holds nothing, and whoever is behind it goes on.
+// A cancelled request holds nothing, and the request behind it goes on.
 fn semaphore_acquire() {
     let semaphore = Arc::new(Semaphore::new(2));
     let held = semaphore.acquire(1).unwrap();
@@ -767,7 +761,7 @@ fn event_wait() {
     event.wait();
 }
 
-// The value of a cancelled send is dropped, once, and nobody receives it; the channel works on.
+// The value of a cancelled send is dropped, once, and no receiver gets it; the channel works on.
 fn channel_send() {
     let drops = Arc::new(AtomicUsize::new(0));
     let (tx, rx) = channel::rendezvous();
@@ -936,7 +930,7 @@ fn token_cancelled() {
     }
 }
 
-// Somebody else borrows from this stack: binding. The child's work arrives, and cancellation after it.
+// Another fiber borrows from this stack: binding. The child's work arrives, and cancellation after it.
 fn scope_end() {
     begun_before_it_is_cancelled(scope_end_once);
 }
@@ -1059,7 +1053,7 @@ fn blocking_running_once() -> bool {
         let (started, value, release) = (started.clone(), value.clone(), release.clone());
         move || {
             let local = [1, 2, 3];
-            // Somebody else is using this stack: the job borrows from it.
+            // Another thread is using this stack: the job borrows from it.
             let sum: usize = fibra::blocking(|| {
                 started.store(true, SeqCst);
                 while !release.load(SeqCst) {
@@ -1085,7 +1079,7 @@ fn blocking_running_once() -> bool {
     true
 }
 
-// Somebody else is using this stack: the half borrows from it. It is told, but it need not listen.
+// Another worker may be using this stack: the half borrows from it. It is told, but it need not listen.
 fn join_half() {
     begun_before_it_is_cancelled(join_half_once);
 }

@@ -67,7 +67,7 @@ fn a_lone_fiber_that_yields_goes_on() {
 
 // S0-30: after a fiber has ended, been passed over or yielded, each sees itself as the current one.
 #[test]
-fn everybody_is_himself_after_every_switch() {
+fn every_fiber_is_itself_after_every_switch() {
     let _watchdog = watchdog(60);
     one_worker().run(|| {
         let me = fibra::current().unwrap().id();

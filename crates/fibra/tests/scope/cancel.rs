@@ -349,7 +349,7 @@ fn a_shield_holds_it_off() {
     assert_eq!(steps.load(SeqCst), 2);
 }
 
-// reason and flag are published in one step: whoever sees that it is cancelled sees why.
+// reason and flag are published in one step: a fiber that sees that it is cancelled sees why.
 #[test]
 fn who_sees_the_cancellation_sees_the_reason() {
     let _watchdog = support::watchdog(60);

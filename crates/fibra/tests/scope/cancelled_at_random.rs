@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
-use crate::support;
+use crate::support::{self, is_long};
 use crate::tools;
 use crate::tools::Rng;
 use fibra::channel::{Receiver, RecvTimeoutError, Sender, bounded, rendezvous};
@@ -14,10 +14,6 @@ use fibra::time::Instant;
 use fibra::{CancelToken, FiberId, Runtime, Scope};
 
 const LONG: Duration = Duration::from_secs(3600);
-
-fn is_long() -> bool {
-    std::env::var("FIBRA_LONG").is_ok_and(|long| long != "0")
-}
 
 // ---- The ledger ---------------------------------------------------------------------------------------------------------------
 
@@ -30,11 +26,11 @@ struct Ledger {
     left: AtomicU64,
     /// Went with its owner, who was cancelled.
     unwound: AtomicU64,
-    /// Dropped by nobody who may.
+    /// Dropped by a fiber that may not.
     lost: AtomicU64,
 }
 
-/// A message. It must not go but by somebody's hand: settled, or with its owner, who is cancelled. One that is dropped by a
+/// A message. It must not go but on purpose: settled, or with its owner, which is cancelled. One that is dropped by a
 /// receiver whose receive was cancelled is lost.
 struct Msg<'a> {
     id: u64,
@@ -98,7 +94,7 @@ impl<'a> Pipes<'a> {
     }
 }
 
-/// To the next stage. False: nobody is there.
+/// To the next stage. False: no stage is there.
 fn pass<'a>(to: &Sender<Msg<'a>>, message: Msg<'a>) -> bool {
     to.send(message).map_err(|error| error.into_inner().settle(|ledger| &ledger.returned)).is_ok()
 }
@@ -250,7 +246,7 @@ fn round(ledger: &Ledger, rng: &mut Rng) {
         })
     }));
     if let Err(payload) = outcome {
-        assert!(!fibra::is_cancellation(&*payload), "whoever calls was not cancelled");
+        assert!(!fibra::is_cancellation(&*payload), "the caller was not cancelled");
         let text = payload.downcast_ref::<&str>().copied();
         assert_eq!((text, way), (Some("a stage panics"), 5), "{:?}", payload.downcast_ref::<String>());
     }

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
-use crate::support;
+use crate::support::{self, workers};
 use crate::support::{in_child, watchdog};
 use fibra::channel::bounded;
 use fibra::{CancelToken, Runtime, Scope};
@@ -19,10 +19,6 @@ use fibra::{CancelToken, Runtime, Scope};
 const LONG: Duration = Duration::from_secs(3600);
 
 const MOMENT: Duration = Duration::from_millis(5);
-
-fn runtime(workers: usize) -> Runtime {
-    Runtime::builder().workers(workers).build().unwrap()
-}
 
 /// Waits on a plain thread, or on a fiber without parking.
 fn spin_until(holds: impl Fn() -> bool) {
@@ -76,10 +72,10 @@ fn with_a_slow_waker(has_task: bool, afterwards: impl FnOnce(&Slow)) {
     });
 }
 
-// It was called before everybody was told who is cancelled.
+// It was called before all cancelled fibers were told.
 #[test]
 fn a_slow_waker_does_not_hold_up_the_cancellation() {
-    in_child("a_slow_waker_does_not_hold_up_the_cancellation", || runtime(1).run(|| with_a_slow_waker(true, |_| ())));
+    in_child("a_slow_waker_does_not_hold_up_the_cancellation", || workers(1).run(|| with_a_slow_waker(true, |_| ())));
 }
 
 // A canceller that was slow (here because of a waker that it calls) told the tasks of the next scope in the same record.
@@ -97,11 +93,11 @@ fn a_late_canceller_leaves_the_next_scope_alone() {
                         }
                         yield_once().await;
                     });
-                    assert!(task.join().is_ok(), "a task was cancelled in a scope that nobody cancelled");
+                    assert!(task.join().is_ok(), "a task was cancelled in a scope that was not cancelled");
                 });
             });
         };
-        runtime(1).run(|| with_a_slow_waker(false, afterwards));
+        workers(1).run(|| with_a_slow_waker(false, afterwards));
     });
 }
 
@@ -140,7 +136,7 @@ fn poll_once(future: Pin<&mut impl Future>, waker: &Arc<Polite>) {
 #[test]
 fn wakers_of_a_scopes_token_are_called_on_fibers() {
     let _watchdog = watchdog(30);
-    runtime(1).run(|| {
+    workers(1).run(|| {
         let waker = polite();
         let outcome = fibra::timeout(MOMENT, || {
             fibra::scope(|s| {
@@ -188,7 +184,7 @@ impl Wake for Replaces {
 #[test]
 fn a_waker_that_yields_does_not_hide_the_other_children() {
     in_child("a_waker_that_yields_does_not_hide_the_other_children", || {
-        runtime(1).run(|| {
+        workers(1).run(|| {
             let waker = Arc::new(Replaces { go_on: AtomicBool::new(false), has_ended: AtomicBool::new(false) });
             fibra::scope(|s| {
                 s.spawn_local(|| fibra::sleep(LONG));
@@ -228,11 +224,11 @@ impl Wake for Last {
     }
 }
 
-// Whoever cancels keeps the runtime there meanwhile; a waker that ends it waited for itself.
+// The canceller keeps the runtime there meanwhile; a waker that ends it waited for itself.
 #[test]
 fn a_waker_may_drop_the_runtime() {
     in_child("a_waker_may_drop_the_runtime", || {
-        let rt = runtime(1);
+        let rt = workers(1);
         let handle = rt.handle();
         let waker = Waker::from(Arc::new(Last(std::sync::Mutex::new(Some(rt)))));
         let (tx, rx) = std::sync::mpsc::channel();
@@ -257,7 +253,7 @@ fn a_waker_may_drop_the_runtime() {
 #[test]
 fn grace_that_is_over_stays_over() {
     in_child("grace_that_is_over_stays_over", || {
-        runtime(1).run(|| {
+        workers(1).run(|| {
             let outcome = Scope::builder().timeout(MOMENT).grace(MOMENT).run(|s| {
                 s.spawn(|| {
                     let caught = catch_unwind(AssertUnwindSafe(|| {
@@ -276,7 +272,7 @@ fn grace_that_is_over_stays_over() {
 #[test]
 fn a_thread_that_never_has_to_wait_is_cancelled_all_the_same() {
     let _watchdog = watchdog(30);
-    let rt = runtime(1);
+    let rt = workers(1);
     let _entered = rt.handle().enter();
     let (tx, rx) = bounded::<()>(1);
     let begun = Instant::now();
@@ -300,7 +296,7 @@ fn a_thread_that_never_has_to_wait_is_cancelled_all_the_same() {
 #[test]
 fn a_runtime_is_not_dropped_inside_a_scope_of_its_own() {
     in_child("a_runtime_is_not_dropped_inside_a_scope_of_its_own", || {
-        let rt = runtime(1);
+        let rt = workers(1);
         let handle = rt.handle();
         let ended = catch_unwind(AssertUnwindSafe(|| handle.scope(move |_| drop(rt))));
         let payload = ended.unwrap_err();
@@ -314,7 +310,7 @@ fn a_runtime_is_not_dropped_inside_a_scope_of_its_own() {
 #[test]
 fn a_cancellation_that_comes_through_a_join_says_so() {
     let _watchdog = watchdog(30);
-    runtime(2).run(|| {
+    workers(2).run(|| {
         let (tx, rx) = bounded::<()>(1);
         let started = AtomicBool::new(false);
         let outcome = fibra::timeout(4 * MOMENT, move || {
@@ -356,7 +352,7 @@ fn a_canceller_that_meets_a_scope_that_closes_does_not_hit_the_next() {
                 assert_eq!(outcome, Ok(()));
                 // Nested, because records are reused last first: the inner one has that of the scope that was closing.
                 let value = fibra::scope(|_| fibra::scope(|s| s.spawn(|| 1).join()));
-                assert_eq!(value.expect("nobody cancelled this one"), 1);
+                assert_eq!(value.expect("this one was not cancelled"), 1);
             });
         });
     }

@@ -23,7 +23,7 @@ fn everywhere(test: impl Fn() + Sync) {
         let entered = runtime.handle().enter();
         test();
         drop(entered);
-        // Nobody is left behind.
+        // No fiber is left behind.
         assert_eq!(runtime.metrics().parked, 0);
         runtime.shutdown_timeout(Duration::from_secs(10)).unwrap();
     }
@@ -61,7 +61,7 @@ impl Drop for Counted<'_> {
     }
 }
 
-/// Runs `f` in a scope whose token is cancelled when somebody sends to the channel that `f` is given; says how that ended.
+/// Runs `f` in a scope whose token is cancelled when a fiber sends to the channel that `f` is given; says how that ended.
 fn cancelled_from_outside<T>(f: impl FnOnce(fibra::channel::Sender<()>) -> T) -> Result<T, ScopeError> {
     let token = CancelToken::new();
     let (ready, is_ready) = unbounded();
@@ -119,7 +119,7 @@ fn a_panic_in_join_all_cancels_the_others_and_goes_on() {
                 move || {
                     let counted = Counted::new(alive);
                     match n {
-                        // Values that nobody gets are dropped.
+                        // Values that no caller gets are dropped.
                         0 => return counted,
                         3 => gone.recv().unwrap(),
                         10 => {
@@ -393,7 +393,7 @@ fn any_gives_the_first_success_or_every_error() {
             }
         }));
         assert_eq!(found.ok(), Some(50));
-        assert_eq!(alive.load(SeqCst), 0, "errors that nobody gets are dropped");
+        assert_eq!(alive.load(SeqCst), 0, "errors that no caller gets are dropped");
         // In the order of the iterator, although the last one fails first.
         let errors = fibra::any((0..10).map(|n| {
             move || {

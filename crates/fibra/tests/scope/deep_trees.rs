@@ -6,21 +6,17 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
-use crate::support::in_child;
+use crate::support::{in_child, workers};
 use fibra::channel::bounded;
 use fibra::{CancelToken, Runtime, Scope};
 
 const LONG: Duration = Duration::from_secs(3600);
 
-fn runtime(workers: usize) -> Runtime {
-    Runtime::builder().workers(workers).build().unwrap()
-}
-
 // The runtime's map of tasks was locked while a task in it was cancelled; what that task had open has tasks as well.
 #[test]
 fn a_task_that_has_a_scope_with_tasks_is_cancelled() {
     in_child("a_task_that_has_a_scope_with_tasks_is_cancelled", || {
-        runtime(1).run(|| {
+        workers(1).run(|| {
             let ended = AtomicUsize::new(0);
             let token = CancelToken::new();
             let outcome = Scope::builder().token(token.clone()).run(|s| {

@@ -262,7 +262,7 @@ fn handles_may_outlive_their_scope() {
     assert_eq!(borrowed.join().unwrap(), "borrowed from outside");
 }
 
-// Somebody who only waits for a child has not taken its panic: the body is told, wherever it waits.
+// A fiber that only waits for a child has not taken its panic: the body is told, wherever it waits.
 #[test]
 fn waiting_without_joining_takes_no_panic() {
     let _watchdog = support::watchdog(60);
@@ -298,7 +298,7 @@ fn waiting_without_joining_takes_no_panic() {
 
 // ---- Deep trees -----------------------------------------------------------------------------------------------------------------
 
-// Whoever cancels a tree of fibers needs no more stack for a deep one.
+// The canceller of a tree of fibers needs no more stack for a deep one.
 #[test]
 fn a_deep_tree_is_cancelled_from_a_small_stack() {
     let _watchdog = support::watchdog(60);
@@ -360,9 +360,9 @@ fn tasks_that_open_scopes_with_tasks_are_cancelled() {
     }
 }
 
-// whoever is cancelled, however far inside, is told why in the words that were given.
+// a cancelled fiber, however far inside, is told why in the words that were given.
 #[test]
-fn the_words_of_a_cancellation_reach_everybody() {
+fn the_words_of_a_cancellation_reach_every_fiber() {
     let _watchdog = support::watchdog(60);
     for workers in [1, 2] {
         Runtime::builder().workers(workers).build().unwrap().run(|| {

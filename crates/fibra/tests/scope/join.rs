@@ -12,7 +12,7 @@ use fibra::{Builder, JoinHandle, Runtime};
 
 const LONG: Duration = Duration::from_secs(3600);
 
-/// An executor of somebody else's: polls on a plain thread and knows nothing of fibra.
+/// A foreign executor: polls on a plain thread and knows nothing of fibra.
 fn foreign_block_on<F: Future>(future: F) -> F::Output {
     struct Unpark(std::thread::Thread);
     impl Wake for Unpark {
@@ -176,7 +176,7 @@ fn stress_the_end_may_race_with_the_deadline() {
 }
 
 // S1-61, S1-62, S1-63, S4-30, S4-04: joining races with the end, from threads and fibers, in every shortcut there is: before it starts,
-// while it ends, after it has ended. Nobody is overlooked.
+// while it ends, after it has ended. No joiner is overlooked.
 #[test]
 fn stress_joining_may_race_with_the_end() {
     let _watchdog = support::watchdog(120);
@@ -390,9 +390,9 @@ impl Drop for Counted {
     }
 }
 
-// S4-105, S1-06: a result nobody takes is dropped exactly once, whichever of fiber and handle goes last.
+// S4-105, S1-06: a result that no joiner takes is dropped exactly once, whichever of fiber and handle goes last.
 #[test]
-fn stress_a_result_nobody_takes_is_dropped_once() {
+fn stress_a_result_that_no_joiner_takes_is_dropped_once() {
     let _watchdog = support::watchdog(120);
     let drops = Arc::new(AtomicUsize::new(0));
     let runtime = Runtime::builder().workers(2).build().unwrap();

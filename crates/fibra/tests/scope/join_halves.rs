@@ -1,5 +1,5 @@
-//! `join(a, b)`: both results, whoever runs the halves; no fiber unless the second half was taken; what becomes of panics, cancellation,
-//! fiber-locals and borrowed memory.
+//! `join(a, b)`: both results, whichever worker runs the halves; no fiber unless the second half was taken; what becomes of panics,
+//! cancellation, fiber-locals and borrowed memory.
 
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -8,14 +8,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
-use crate::support;
+use crate::support::{self, workers};
 use fibra::{Cancellation, Runtime, channel, join};
 
 const LONG: Duration = Duration::from_secs(3600);
-
-fn runtime(workers: usize) -> Runtime {
-    Runtime::builder().workers(workers).build().unwrap()
-}
 
 /// A gate that one side opens and the other waits at, in turns with other fibers.
 #[derive(Default)]
@@ -87,7 +83,7 @@ fn fib(n: u64) -> u64 {
 
 #[test]
 fn both_results_in_order_and_borrowed() {
-    runtime(2).run(|| {
+    workers(2).run(|| {
         let mut log = Vec::new();
         let text = String::from("borrowed");
         let not_send = Rc::new(7);
@@ -112,8 +108,8 @@ fn both_results_in_order_and_borrowed() {
 }
 
 #[test]
-fn no_fiber_is_spawned_for_a_half_that_nobody_took() {
-    let runtime = runtime(1);
+fn no_fiber_is_spawned_for_a_half_that_no_thief_took() {
+    let runtime = workers(1);
     let (spawned, order) = runtime.run(|| {
         let before = runtime.metrics();
         let order = RefCell::new(Vec::new());
@@ -129,7 +125,7 @@ fn no_fiber_is_spawned_for_a_half_that_nobody_took() {
 
 #[test]
 fn a_half_that_was_taken_is_a_fiber_and_counts_as_one() {
-    let runtime = runtime(1);
+    let runtime = workers(1);
     runtime.run(|| {
         let before = runtime.metrics();
         let me = fibra::current().unwrap().id();
@@ -152,7 +148,7 @@ fn a_half_that_was_taken_is_a_fiber_and_counts_as_one() {
 #[test]
 fn halves_may_talk_to_each_other() {
     for workers in [1, 2] {
-        runtime(workers).run(|| {
+        support::workers(workers).run(|| {
             let (to_a, from_b) = channel::rendezvous();
             let (to_b, from_a) = channel::rendezvous();
             let (a, b) = join(
@@ -175,7 +171,7 @@ fn halves_may_talk_to_each_other() {
 #[test]
 fn another_worker_takes_the_half_of_one_that_computes() {
     let _watchdog = support::watchdog(60);
-    let runtime = runtime(2);
+    let runtime = workers(2);
     runtime.run(|| {
         let ran = Gate::default();
         let here = std::thread::current().id();
@@ -198,7 +194,7 @@ fn another_worker_takes_the_half_of_one_that_computes() {
 #[test]
 fn others_run_while_a_half_is_waited_for() {
     let _watchdog = support::watchdog(60);
-    runtime(1).run(|| {
+    workers(1).run(|| {
         let go = Arc::new(Gate::default());
         let opener = fibra::spawn_local({
             let go = go.clone();
@@ -212,9 +208,9 @@ fn others_run_while_a_half_is_waited_for() {
 #[test]
 fn the_panic_of_one_half_comes_out_of_join() {
     for workers in [1, 2] {
-        runtime(workers).run(|| {
+        support::workers(workers).run(|| {
             let drops = AtomicUsize::new(0);
-            // The first one panics, and nobody has taken the second: it never runs, and goes.
+            // The first one panics, and no thief has taken the second: it never runs, and goes.
             let counted = Counted(&drops);
             let said = panic_of(|| {
                 join(
@@ -260,7 +256,7 @@ fn the_panic_of_one_half_comes_out_of_join() {
 #[test]
 fn a_panic_of_the_first_half_cancels_the_second() {
     let _watchdog = support::watchdog(60);
-    runtime(1).run(|| {
+    workers(1).run(|| {
         let drops = AtomicUsize::new(0);
         let reason = AtomicBool::new(false);
         let said = panic_of(|| {
@@ -283,11 +279,11 @@ fn a_panic_of_the_first_half_cancels_the_second() {
 #[test]
 fn cancellation_reaches_the_half_wherever_it_runs() {
     let _watchdog = support::watchdog(60);
-    let runtime = runtime(1);
+    let runtime = workers(1);
     let drops = Arc::new(AtomicUsize::new(0));
     type Stage = (&'static str, fn(&AtomicUsize));
     let stages: [Stage; 4] = [
-        // While the first half runs, and nobody has taken the second.
+        // While the first half runs, and no thief has taken the second.
         ("untaken", |drops| {
             let counted = Counted(drops);
             let keep = AtomicBool::new(false);
@@ -360,7 +356,7 @@ fn cancellation_reaches_the_half_wherever_it_runs() {
 #[test]
 fn a_panic_is_not_lost_in_a_cancellation() {
     let _watchdog = support::watchdog(60);
-    let runtime = runtime(1);
+    let runtime = workers(1);
     let fiber = runtime.spawn(|| {
         together(
             || fibra::sleep(LONG),
@@ -379,7 +375,7 @@ fn a_panic_is_not_lost_in_a_cancellation() {
 #[test]
 fn a_shield_around_a_join_shields_both_halves() {
     let _watchdog = support::watchdog(60);
-    let runtime = runtime(1);
+    let runtime = workers(1);
     let (begun, go) = (Arc::new(Gate::default()), Arc::new(Gate::default()));
     let done = Arc::new(AtomicUsize::new(0));
     let fiber = runtime.spawn({
@@ -422,7 +418,7 @@ fn a_join_in_a_destructor_while_unwinding_completes() {
             together(half, half);
         }
     }
-    let runtime = runtime(1);
+    let runtime = workers(1);
     let done = Arc::new(AtomicUsize::new(0));
     let fiber = runtime.spawn({
         let done = done.clone();
@@ -440,7 +436,7 @@ fn a_join_in_a_destructor_while_unwinding_completes() {
 #[test]
 fn the_end_of_a_runtime_ends_its_halves() {
     let _watchdog = support::watchdog(60);
-    let runtime = runtime(2);
+    let runtime = workers(2);
     let fibers: Vec<_> = (0..10)
         .map(|_| {
             runtime.spawn(|| together(|| fibra::sleep(LONG), || together(|| fibra::sleep(LONG), || fibra::sleep(LONG))))
@@ -509,12 +505,12 @@ fn one_after_the_other_where_there_is_no_choice() {
     let order = RefCell::new(Vec::new());
     assert_eq!(join(|| order.borrow_mut().push(1), || 2), ((), 2));
     assert_eq!(fib(12), 144);
-    let entered = runtime(1);
+    let entered = workers(1);
     let guard = entered.handle().enter();
     assert_eq!(fib(12), 144);
     drop(guard);
     assert_eq!(panic_of(|| join(|| quiet_panic("a"), || quiet_panic("b"))), "a");
-    runtime(2).run(|| {
+    workers(2).run(|| {
         // Where nothing may be waited for.
         assert_eq!(fibra::no_suspend(|| fib(12)), 144);
         fibra::blocking(|| assert_eq!(fib(12), 144));
@@ -572,7 +568,7 @@ fn a_half_gets_a_stack_as_large_as_its_joiners() {
         if depth == 0 { 0 } else { 1 + dig(depth - 1) + usize::from(bytes[0]) }
     }
     let big = fibra::Builder::new().stack_size(4 << 20);
-    runtime(1).run(move || {
+    workers(1).run(move || {
         let fiber = big.spawn(|| together(|| (), || dig(2000)).1).unwrap();
         assert_eq!(fiber.join().unwrap(), 2000);
     });
@@ -589,14 +585,14 @@ fn deep_and_lopsided_recursions() {
         if depth == 0 { 0 } else { join(|| 1, || right(depth - 1)).1 + 1 }
     }
     for workers in [1, 2, 4] {
-        runtime(workers).run(|| assert_eq!(join(|| left(DEPTH), || right(DEPTH)), (DEPTH, DEPTH)));
+        support::workers(workers).run(|| assert_eq!(join(|| left(DEPTH), || right(DEPTH)), (DEPTH, DEPTH)));
     }
 }
 
 // What lies above the offer in the queue, or the offer itself, may be anywhere when it is wanted back.
 #[test]
 fn an_offer_below_other_fibers_is_taken_back() {
-    let runtime = runtime(1);
+    let runtime = workers(1);
     let stale = runtime.run(|| {
         let before = runtime.metrics();
         for round in 1..=100 {
@@ -615,7 +611,7 @@ fn an_offer_below_other_fibers_is_taken_back() {
 fn scopes_and_halves() {
     let _watchdog = support::watchdog(60);
     for workers in [1, 2] {
-        runtime(workers).run(|| {
+        support::workers(workers).run(|| {
             // The deadline of a scope around a join, on the fiber that joins: both halves unwind, and nothing beyond the scope.
             let drops = AtomicUsize::new(0);
             let waits = || {

@@ -4,12 +4,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
-use crate::support;
-use fibra::{Runtime, join};
-
-fn runtime(workers: usize) -> Runtime {
-    Runtime::builder().workers(workers).build().unwrap()
-}
+use crate::support::{self, workers};
+use fibra::join;
 
 /// Counts its drops.
 struct Counted(&'static AtomicUsize);
@@ -47,7 +43,7 @@ fn stress_trees_of_joins() {
     }
     let rounds: u64 = if cfg!(any(fibra_asan, fibra_tsan)) { 3 } else { 20 };
     for workers in [1, 2, 4] {
-        let runtime = runtime(workers);
+        let runtime = support::workers(workers);
         for round in 0..rounds {
             let (sum, leaves) = runtime.run(|| {
                 let leaves = AtomicUsize::new(0);
@@ -65,7 +61,7 @@ fn stress_trees_of_joins() {
 fn stress_taking_back_against_thieves() {
     let _watchdog = support::watchdog(120);
     let rounds = if cfg!(any(fibra_asan, fibra_tsan)) { 300 } else { 5_000 };
-    let runtime = runtime(4);
+    let runtime = workers(4);
     runtime.run(|| {
         let joiners: Vec<_> = (0..8)
             .map(|_| {
@@ -99,12 +95,12 @@ fn stress_taking_back_against_thieves() {
     assert_eq!(metrics.live, 0);
 }
 
-// Cancelled at any moment: nobody is left behind, everything is dropped.
+// Cancelled at any moment: no half is left behind, everything is dropped.
 #[test]
 fn stress_cancelling_joins() {
     let _watchdog = support::watchdog(120);
     let rounds: u64 = if cfg!(any(fibra_asan, fibra_tsan)) { 50 } else { 500 };
-    let runtime = runtime(2);
+    let runtime = workers(2);
     static MADE: AtomicUsize = AtomicUsize::new(0);
     static DROPS: AtomicUsize = AtomicUsize::new(0);
     fn tree(depth: u32) {

@@ -67,7 +67,7 @@ fn results_come_in_the_order_of_the_ends() {
             assert_eq!(set.join_next().unwrap().unwrap(), n);
         }
         assert!(set.is_empty() && set.join_next().is_none() && set.try_join_next().is_none());
-        // And those that have all ended before anybody asks.
+        // And those that have all ended before the set is asked.
         let (open, opened) = bounded(1);
         let order = [2, 0, 1];
         for n in order {
@@ -169,7 +169,7 @@ fn panics_and_cancellations_are_results() {
     });
 }
 
-// A child of a scope: the one who waits for it takes its panic; if nobody does, it is the scope's.
+// A child of a scope: a joiner takes its panic; if there is none, it is the scope's.
 #[test]
 fn children_of_a_scope() {
     everywhere(|| {
@@ -289,7 +289,7 @@ fn a_deadline_takes_nothing() {
     });
 }
 
-// Whoever is cancelled while it waits has taken nothing: another one finds everything. Again and again, at whatever moment.
+// A caller that is cancelled while it waits has taken nothing: another one finds everything. Again and again, at whatever moment.
 #[test]
 #[allow(clippy::disallowed_types)] // Held for a moment, never across a wait.
 fn a_cancelled_wait_loses_nothing() {

@@ -146,7 +146,7 @@ fn at_random(workers: usize) {
     });
     joiner.join().unwrap();
     drop(runtime);
-    assert_eq!(alive.load(SeqCst), 0, "results that nobody has dropped");
+    assert_eq!(alive.load(SeqCst), 0, "results that were not dropped");
 }
 
 // S1-17, S1-14, S4-22: where a stack goes from one fiber to the next.

@@ -17,17 +17,13 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-use crate::support;
+use crate::support::{self, is_long};
 use fibra::Runtime;
 
 /// Fibers of a repetition: enough that some of them are old enough to be stolen while their spawner joins the first.
 const BATCH: u64 = 500;
 /// From here on a repetition is told of.
 const SLOW: Duration = Duration::from_secs(2);
-
-fn is_long() -> bool {
-    std::env::var("FIBRA_LONG").is_ok_and(|long| long != "0")
-}
 
 /// Watches one number that has to grow; tells of it, once for each value, when it has not for [`SLOW`].
 struct Detector {

@@ -105,7 +105,7 @@ fn verdict(child: Child, order: Order, body: Body) -> Option<Verdict> {
     }
     let child_first = order == Order::ChildFirst;
     Some(match child {
-        // Concerns nobody else.
+        // Concerns no other fiber.
         Child::Returns
         | Child::TimesOutItself
         | Child::PanicsJoined
@@ -257,7 +257,7 @@ impl Case {
 
     fn verdict(self) -> Option<Verdict> {
         let fails = self.child == Child::Errs || self.body == Body::Errs;
-        // A thread that has no scope is cancelled by nobody but the runtime, when that goes.
+        // A thread that has no scope is cancelled by the runtime only, when that goes.
         let outside = self.nesting != Nesting::Alone || self.context == Context::Fiber;
         let possible = (self.form.may_fail() || !fails)
             && (self.form.is_built() || self.child != Child::ByDeadline && !self.child.is_isolated())
@@ -286,7 +286,7 @@ impl Case {
         if failed && self.form == Form::TryRun { vec![error] } else { vec![] }
     }
 
-    /// How many panics nobody was told of.
+    /// How many panics no caller was told of.
     fn untold(self) -> u64 {
         u64::from(self.child == Child::PanicsIsolated || self.child == Child::Panics && self.body == Body::Panics)
     }
@@ -521,7 +521,7 @@ impl Stage {
 
     /// The scope, in its form.
     fn scope(&self) -> Got {
-        const FAILS: &str = "nobody fails in this form";
+        const FAILS: &str = "no child fails in this form";
         let builder = || {
             let builder = Scope::builder().token(self.token.clone());
             match self.case.child {
@@ -596,12 +596,12 @@ impl Stage {
     }
 }
 
-/// A fiber that belongs to nobody here.
+/// A fiber that belongs to no scope here.
 fn late(f: impl FnOnce() + Send + 'static) {
     drop(fibra::spawn(f));
 }
 
-/// What came of the scope, of what is around it, of the child, and the panics nobody was told of: all as expected?
+/// What came of the scope, of what is around it, of the child, and the panics no caller was told of: all as expected?
 fn play(runtime: &Runtime, case: Case, verdict: Verdict) -> Result<(), String> {
     let before = runtime.metrics().detached_panics;
     let stage = Stage::new(case);
@@ -621,7 +621,7 @@ fn play(runtime: &Runtime, case: Case, verdict: Verdict) -> Result<(), String> {
             Some(result.unwrap_or_else(|payload| Got::unwound_with(&*payload)))
         }
     };
-    let stage = Arc::into_inner(stage).expect("nobody else has it");
+    let stage = Arc::into_inner(stage).expect("no other holder is left");
     let outer = outer.unwrap_or_else(|| match stage.fiber.into_inner().unwrap().join() {
         Ok(got) => got,
         Err(error) if error.is_cancelled() => Got::Unwound,

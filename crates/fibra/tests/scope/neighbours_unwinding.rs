@@ -356,6 +356,6 @@ fn a_selected_operation_that_is_forgotten_is_reported() {
             select.recv(&rx);
             drop(select.select());
         }));
-        assert!(caught.is_err(), "dropped without completing it, and nobody was told");
+        assert!(caught.is_err(), "dropped without completing it, and no caller was told");
     });
 }

@@ -81,7 +81,7 @@ fn a_body_that_waits_is_cancelled_when_a_child_was_refused() {
 }
 
 #[test]
-fn whoever_joins_a_refused_child_knows_and_the_scope_goes_on() {
+fn the_joiner_of_a_refused_child_knows_and_the_scope_goes_on() {
     let _watchdog = support::watchdog(60);
     in_a_full_runtime(2, |_, _| {
         let value = fibra::scope(|s| {

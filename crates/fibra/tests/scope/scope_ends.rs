@@ -103,7 +103,7 @@ fn a_panic_cancels_siblings_and_body_and_is_raised_again() {
 }
 
 #[test]
-fn a_joined_panic_concerns_nobody_else() {
+fn a_joined_panic_concerns_its_joiner_only() {
     for workers in [1, 2] {
         let rt = Runtime::builder().workers(workers).build().unwrap();
         for _ in 0..100 {
@@ -384,7 +384,7 @@ fn channels_live_on() {
     });
 }
 
-// peers that hold each other's ends, and say good-bye in their destructors, are taken down together: nobody waits for the other.
+// peers that hold each other's ends, and say good-bye in their destructors, are taken down together: neither waits for the other.
 #[test]
 fn mutual_teardown_does_not_block() {
     use fibra::channel::{Receiver, Sender};
@@ -394,7 +394,7 @@ fn mutual_teardown_does_not_block() {
     }
     impl Drop for Peer {
         fn drop(&mut self) {
-            // A courtesy, not a duty: to a peer that is going too there is nobody to take it.
+            // A courtesy, not a duty: to a peer that is going too there is no receiver to take it.
             let _ = self.to.try_send("good-bye");
             self.from.close();
         }
@@ -456,9 +456,9 @@ fn a_value_survives_cancellation_after_the_scope_has_cancelled_its_children() {
     });
 }
 
-// Decision 28: whoever joins a child takes its panic, whichever of the two was faster; by handle, by select and by a set.
+// Decision 28: the joiner of a child takes its panic, whichever of the two was faster; by handle, by select and by a set.
 #[test]
-fn a_joined_panic_is_taken_whoever_is_faster() {
+fn a_joined_panic_is_taken_whichever_side_is_faster() {
     let _watchdog = support::watchdog(120);
     let many = || {
         for round in 0..3000 {
@@ -519,7 +519,7 @@ fn a_panic_that_was_joined_leaves_no_cancellation_behind() {
     fibra::run(|| {
         fibra::scope(|s| {
             let child = s.spawn(|| -> () { std::panic::resume_unwind(Box::new("taken by its join")) });
-            // It ends while nobody waits for it, so the body is told; shielded, it has not acted on that.
+            // It ends while no fiber waits for it, so the body is told; shielded, it has not acted on that.
             fibra::shield(|| {
                 while !child.is_finished() {
                     fibra::yield_now();

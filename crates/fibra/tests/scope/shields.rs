@@ -6,23 +6,19 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::time::Duration;
 
-use crate::support::{in_child, watchdog};
+use crate::support::{in_child, watchdog, workers};
 use fibra::channel::rendezvous;
-use fibra::{CancelToken, Runtime, Scope};
+use fibra::{CancelToken, Scope};
 
 const LONG: Duration = Duration::from_secs(3600);
 
 const MOMENT: Duration = Duration::from_millis(5);
 
-fn runtime(workers: usize) -> Runtime {
-    Runtime::builder().workers(workers).build().unwrap()
-}
-
 // A scope that is opened behind a shield has nothing to do with what is outside, also if it is the first one that its fiber opens.
 #[test]
 fn a_scope_behind_a_shield_is_not_cancelled_with_its_fiber() {
     let _watchdog = watchdog(30);
-    runtime(1).run(|| {
+    workers(1).run(|| {
         for by_scope in [false, true] {
             let (done, begun) = (AtomicUsize::new(0), AtomicBool::new(false));
             fibra::scope(|s| {
@@ -70,7 +66,7 @@ fn a_timeout_behind_a_shield_ends_where_it_belongs() {
         assert!(outcome.is_err());
         assert_eq!(done.load(SeqCst), 2);
     };
-    let rt = runtime(1);
+    let rt = workers(1);
     rt.run(program);
     let _entered = rt.handle().enter();
     program();
@@ -80,7 +76,7 @@ fn a_timeout_behind_a_shield_ends_where_it_belongs() {
 #[test]
 fn a_timeout_behind_a_shield_of_a_cancelled_fiber_ends_where_it_belongs() {
     let _watchdog = watchdog(30);
-    runtime(1).run(|| {
+    workers(1).run(|| {
         let (begun, done) = (AtomicBool::new(false), AtomicUsize::new(0));
         fibra::scope(|s| {
             let child = s.spawn(|| {
@@ -105,7 +101,7 @@ fn a_timeout_behind_a_shield_of_a_cancelled_fiber_ends_where_it_belongs() {
 #[test]
 fn a_thread_behind_a_shield_sees_a_cancelled_arm() {
     in_child("a_thread_behind_a_shield_sees_a_cancelled_arm", || {
-        let rt = runtime(1);
+        let rt = workers(1);
         let _entered = rt.handle().enter();
         let token = CancelToken::new();
         let (_tx, rx) = rendezvous::<()>();
@@ -164,13 +160,13 @@ fn unwinding_in_unwinding() {
 
 #[test]
 fn a_destructor_inside_a_destructor_waits_on_a_fiber() {
-    in_child("a_destructor_inside_a_destructor_waits_on_a_fiber", || runtime(1).run(unwinding_in_unwinding));
+    in_child("a_destructor_inside_a_destructor_waits_on_a_fiber", || workers(1).run(unwinding_in_unwinding));
 }
 
 #[test]
 fn a_destructor_inside_a_destructor_waits_on_a_thread() {
     in_child("a_destructor_inside_a_destructor_waits_on_a_thread", || {
-        let rt = runtime(1);
+        let rt = workers(1);
         let _entered = rt.handle().enter();
         unwinding_in_unwinding();
     });
@@ -197,7 +193,7 @@ impl Drop for Cleanup<'_> {
 #[test]
 fn grace_that_ends_while_a_destructor_waits_in_a_scope_leaves_it_alone() {
     in_child("grace_that_ends_while_a_destructor_waits_in_a_scope_leaves_it_alone", || {
-        runtime(1).run(|| {
+        workers(1).run(|| {
             for (nested, shielded) in [(false, false), (true, false), (false, true)] {
                 let cleaned = AtomicUsize::new(0);
                 let until_cancelled = || {
@@ -237,7 +233,7 @@ fn grace_of_a_scope_that_a_destructor_opened_ends_its_shields() {
                 self.0.store(outcome.is_err(), SeqCst);
             }
         }
-        runtime(1).run(|| {
+        workers(1).run(|| {
             let ended = AtomicBool::new(false);
             let caught = catch_unwind(AssertUnwindSafe(|| {
                 let _impatient = Impatient(&ended);
@@ -252,7 +248,7 @@ fn grace_of_a_scope_that_a_destructor_opened_ends_its_shields() {
 #[test]
 fn a_scope_in_a_scope_behind_a_shield_of_a_cancelled_fiber_is_not_cancelled() {
     let _watchdog = watchdog(30);
-    runtime(1).run(|| {
+    workers(1).run(|| {
         let (begun, done) = (AtomicBool::new(false), AtomicBool::new(false));
         fibra::scope(|s| {
             let child = s.spawn(|| {

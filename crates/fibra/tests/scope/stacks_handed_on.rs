@@ -7,7 +7,7 @@ use std::sync::{Arc, mpsc};
 use crate::support;
 use fibra::Runtime;
 
-/// Where the stack of whoever calls lies, to the page.
+/// Where the stack of the caller lies, to the page.
 #[inline(never)]
 fn stack_page() -> usize {
     let here = 0u8;
@@ -85,7 +85,7 @@ fn a_joiner_from_outside_meets_the_end_of_a_fiber_that_has_a_successor() {
 
 // S0-19: a fiber that yields has its turn while others keep spawning short ones, and so has one that another thread wakes.
 #[test]
-fn a_flood_of_short_fibers_keeps_nobody_waiting() {
+fn a_flood_of_short_fibers_keeps_no_fiber_waiting() {
     let _watchdog = support::watchdog(60);
     let runtime = Runtime::builder().workers(1).build().unwrap();
     let stop = Arc::new(AtomicBool::new(false));

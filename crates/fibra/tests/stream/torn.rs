@@ -163,9 +163,9 @@ fn sizes_without_measure() {
     });
 }
 
-// The switch is looked at also while an item waits for somebody to take it.
+// The switch is looked at also while an item waits to be taken.
 #[test]
-fn a_switch_works_while_nobody_takes() {
+fn a_switch_works_while_no_receiver_takes() {
     let _watchdog = support::watchdog(20);
     fibra::run(|| {
         let (tx, rx) = channel::rendezvous();

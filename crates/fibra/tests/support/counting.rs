@@ -1,4 +1,5 @@
-//! An allocator that counts, per thread: for test binaries that ask what allocates. Whoever includes this file has it as the global one.
+//! An allocator that counts, per thread: for test binaries that ask what allocates. A program that includes this file has it as the global
+//! one.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;

@@ -1,12 +1,12 @@
 //! What the integration tests share: a watchdog, what the kernel says about this process, and running a test in a child.
 //!
-//! Nothing here may depend on what it watches: plain threads, std's locks, `/proc`. The `main.rs` of a room says `mod support;`, and its
-//! modules use their part.
+//! The watchdog may not depend on what it watches: plain threads, std's locks, `/proc`. The `main.rs` of a room says `mod support;`, and
+//! its modules use their part.
 #![allow(dead_code)] // Every room uses another part.
 #![allow(clippy::disallowed_types)] // The watchdog must work when the runtime does not.
 
 use std::io::{Read, Write};
-use std::panic::Location;
+use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
@@ -76,6 +76,46 @@ pub(crate) fn bark(test: &str, place: &Location<'_>, limit: Duration) -> ! {
     let _ = writeln!(std::io::stderr(), "\nwatchdog: {test} did not end within {limit:?} (set at {place})");
     fibra::__private::dump();
     std::process::abort()
+}
+
+// ---- Preambles ----------------------------------------------------------------------------------------------------------
+
+/// A runtime with so many workers.
+pub(crate) fn workers(count: usize) -> fibra::Runtime {
+    fibra::Runtime::builder().workers(count).build().unwrap()
+}
+
+/// Waits until so many fibers of the runtime are parked.
+#[track_caller]
+pub(crate) fn until_parked(runtime: &fibra::Runtime, count: u64) {
+    eventually(|| runtime.metrics().parked == count, || format!("{:?}", runtime.metrics()));
+}
+
+/// The text that `f` panics with.
+#[track_caller]
+pub(crate) fn panic_of(f: impl FnOnce()) -> String {
+    let payload = catch_unwind(AssertUnwindSafe(f)).expect_err("it should panic");
+    match payload.downcast::<String>() {
+        Ok(text) => *text,
+        Err(payload) => (*payload.downcast::<&str>().expect("text")).to_owned(),
+    }
+}
+
+/// Whether this is the process that was started for `test` alone, where no other test opens descriptors or uses the processor. Elsewhere
+/// starts that process, asserts that the test passed there, and says no.
+#[track_caller]
+pub(crate) fn alone(test: &str) -> bool {
+    if is_child(test) {
+        return true;
+    }
+    let ended = rerun_self(test, &[]);
+    assert!(ended.status.success(), "{ended:?}");
+    false
+}
+
+/// Are long runs wanted?
+pub(crate) fn is_long() -> bool {
+    std::env::var("FIBRA_LONG").is_ok_and(|long| long != "0")
 }
 
 // ---- What the kernel says -----------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-//! `sync::Condvar`: nobody who waits is forgotten; notified, timed out or cancelled, the guard is valid.
+//! `sync::Condvar`: no waiter is forgotten; notified, timed out or cancelled, the guard is valid.
 #![allow(clippy::disallowed_types)] // std's clock watches ours.
 
 use std::collections::VecDeque;
@@ -8,18 +8,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::support::{eventually, watchdog};
+use crate::support::{until_parked, watchdog, workers};
 use fibra::Runtime;
 use fibra::sync::{Condvar, Mutex};
-
-fn runtime(workers: usize) -> Runtime {
-    Runtime::builder().workers(workers).build().unwrap()
-}
-
-#[track_caller]
-fn until_parked(runtime: &Runtime, count: u64) {
-    eventually(|| runtime.metrics().parked == count, || format!("{:?}", runtime.metrics()));
-}
 
 /// A queue with an end, the textbook's way.
 #[derive(Default)]
@@ -60,7 +51,7 @@ impl Queue {
 fn a_queue_between_fibers_and_threads() {
     let _watchdog = watchdog(120);
     const EACH: u64 = 400;
-    let (runtime, queue) = (runtime(2), Arc::new(Queue::default()));
+    let (runtime, queue) = (workers(2), Arc::new(Queue::default()));
     let push = |from: u64| {
         let queue = queue.clone();
         move || (0..EACH).for_each(|n| queue.push(from * EACH + n))
@@ -84,7 +75,7 @@ fn a_queue_between_fibers_and_threads() {
 #[test]
 fn notifying_says_whom_it_reached() {
     let _watchdog = watchdog(60);
-    let (runtime, shared) = (runtime(1), Arc::new((Mutex::new(0_u32), Condvar::new())));
+    let (runtime, shared) = (workers(1), Arc::new((Mutex::new(0_u32), Condvar::new())));
     assert!(!shared.1.notify_one());
     assert_eq!(shared.1.notify_all(), 0, "nothing is remembered");
     let waiters: Vec<_> = (0..11)
@@ -109,7 +100,7 @@ fn notifying_says_whom_it_reached() {
 #[test]
 fn timeouts_of_every_length() {
     let _watchdog = watchdog(60);
-    let (runtime, shared) = (runtime(1), Arc::new((Mutex::new(0_u32), Condvar::new())));
+    let (runtime, shared) = (workers(1), Arc::new((Mutex::new(0_u32), Condvar::new())));
     let wait = |shared: Arc<(Mutex<u32>, Condvar)>| {
         move || {
             let (mutex, condvar) = &*shared;
@@ -138,11 +129,11 @@ fn timeouts_of_every_length() {
     assert_eq!(patient.join().unwrap(), 2);
 }
 
-// Somebody who polls with no time at all lets others have the mutex.
+// A fiber that polls with no time at all lets others have the mutex.
 #[test]
 fn waiting_for_no_time_lets_others_in() {
     let _watchdog = watchdog(60);
-    let (runtime, shared) = (runtime(1), Arc::new((Mutex::new(false), Condvar::new())));
+    let (runtime, shared) = (workers(1), Arc::new((Mutex::new(false), Condvar::new())));
     let other = shared.clone();
     let poller = runtime.spawn(move || {
         let mut done = other.0.lock();
@@ -159,7 +150,7 @@ fn waiting_for_no_time_lets_others_in() {
 #[test]
 fn a_cancelled_wait_unwinds_with_the_mutex_locked() {
     let _watchdog = watchdog(60);
-    let (runtime, shared) = (runtime(1), Arc::new((Mutex::new(0_u32), Condvar::new())));
+    let (runtime, shared) = (workers(1), Arc::new((Mutex::new(0_u32), Condvar::new())));
     let other = shared.clone();
     let waiter = runtime.spawn(move || {
         let mut guard = other.0.lock();
@@ -178,7 +169,7 @@ fn a_cancelled_wait_unwinds_with_the_mutex_locked() {
     drop(held);
     assert!(waiter.join().unwrap_err().is_cancelled());
     assert_eq!(*shared.0.try_lock().expect("unlocked"), 1);
-    assert!(!shared.1.notify_one(), "nobody waits");
+    assert!(!shared.1.notify_one(), "no fiber waits");
 }
 
 fn waiter_is_stuck<T>(runtime: &Runtime, waiter: &fibra::JoinHandle<T>) -> bool {
@@ -186,11 +177,11 @@ fn waiter_is_stuck<T>(runtime: &Runtime, waiter: &fibra::JoinHandle<T>) -> bool 
     !waiter.is_finished()
 }
 
-// A notification is given to somebody who is cancelled or whose time is up at that moment: it goes to the next, or counts for it.
+// A notification is given to a waiter that is cancelled or whose time is up at that moment: it goes to the next, or counts for it.
 #[test]
 fn stress_no_notification_is_lost() {
     let _watchdog = watchdog(120);
-    let runtime = runtime(2);
+    let runtime = workers(2);
     let until = Instant::now() + Duration::from_millis(1500);
     let mut rounds = 0_u32;
     while Instant::now() < until {
@@ -241,7 +232,7 @@ impl Drop for WaitsInDrop {
 #[test]
 fn waiting_while_unwinding_completes() {
     let _watchdog = watchdog(60);
-    let (runtime, shared) = (runtime(1), Arc::new((Mutex::new(false), Condvar::new())));
+    let (runtime, shared) = (workers(1), Arc::new((Mutex::new(false), Condvar::new())));
     let (waits, unwound) = (WaitsInDrop(shared.clone()), Arc::new(AtomicBool::new(false)));
     let seen = unwound.clone();
     let fiber = runtime.spawn(move || {

@@ -1,4 +1,4 @@
-//! One who waits for a lock goes away, or is turned away, at an odd moment: the others are let in, and nobody is who should not be.
+//! A waiter for a lock goes away, or is turned away, at an odd moment: the others are let in, and no other is.
 #![allow(clippy::disallowed_types)] // std's threads and locks stand outside.
 
 use std::mem;
@@ -14,7 +14,7 @@ use crate::channels::{Calls, poll, runtime};
 use crate::support::watchdog;
 use fibra::sync::{AcquireError, Event, Mutex, RwLock, RwLockWriteGuard, Semaphore};
 
-/// Everybody else runs until he waits.
+/// All other fibers run until they wait.
 pub(crate) fn others_run() {
     (0..20).for_each(|_| fibra::yield_now());
 }
@@ -61,7 +61,7 @@ fn turned_away_is_not_let_in_by_select() {
         two.forget();
         assert_eq!(semaphore.available(), 0);
         semaphore.add_permits(2);
-        assert_eq!(semaphore.try_acquire(2).map(|permit| permit.count()), Ok(2), "they are free for everybody else");
+        assert_eq!(semaphore.try_acquire(2).map(|permit| permit.count()), Ok(2), "they are free for all others");
         others_run();
         assert!(matches!(waiter.join().unwrap(), Err(AcquireError::TooMany { wanted: 5, .. })));
         drop(three);
@@ -86,7 +86,7 @@ fn a_select_does_not_queue_behind_itself() {
         others_run();
         drop(one);
         others_run();
-        assert!(waiter.is_finished(), "one is free, and nobody else waits");
+        assert!(waiter.is_finished(), "one is free, and no other fiber waits");
         assert_eq!(waiter.join().unwrap(), 1);
         drop(four);
 
@@ -102,7 +102,7 @@ fn a_select_does_not_queue_behind_itself() {
         others_run();
         let reading = RwLockWriteGuard::downgrade(writing);
         others_run();
-        assert!(waiter.is_finished(), "it can be read, and nobody else waits");
+        assert!(waiter.is_finished(), "it can be read, and no other fiber waits");
         assert_eq!(waiter.join().unwrap(), 'r');
         drop(reading);
     });

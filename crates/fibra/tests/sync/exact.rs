@@ -1,4 +1,4 @@
-//! Nobody comes in too early, no call is remembered twice and none is forgotten: upgrades, events, groups, notifications.
+//! No fiber comes in too early, no call is remembered twice and none is forgotten: upgrades, events, groups, notifications.
 #![allow(clippy::disallowed_types)] // std's threads and locks stand outside.
 
 use std::cell::Cell;
@@ -14,9 +14,9 @@ use crate::departures::others_run;
 use crate::support::{eventually, watchdog};
 use fibra::sync::{Barrier, Condvar, Event, Mutex, ReentrantMutex, RwLock, RwLockUpgradableReadGuard};
 
-/// While an upgrade waits nobody new comes in, not even one who was called before it and comes late.
+/// While an upgrade waits no newcomer comes in, not even one that was called before it and comes late.
 #[test]
-fn nobody_comes_in_before_an_upgrade() {
+fn no_writer_comes_in_before_an_upgrade() {
     let _watchdog = watchdog(20);
     runtime(1).run(|| {
         let lock = Arc::new(RwLock::new(0));
@@ -37,10 +37,10 @@ fn nobody_comes_in_before_an_upgrade() {
     });
 }
 
-/// A guard that is forgotten locks for ever, also for a fiber in the same frame: whoever came before may have left a reference to
+/// A guard that is forgotten locks for ever, also for a fiber in the same frame: an earlier fiber may have left a reference to
 /// the value where it still runs (in a thread-local, say).
 #[test]
-fn a_forgotten_reentrant_guard_is_nobodys() {
+fn a_forgotten_reentrant_guard_has_no_holder() {
     let _watchdog = watchdog(20);
     runtime(1).run(|| {
         let mutex = Arc::new(ReentrantMutex::new(Cell::new(0)));
@@ -54,7 +54,7 @@ fn a_forgotten_reentrant_guard_is_nobodys() {
     });
 }
 
-/// "Nobody who waited when it was set is left behind, however soon it is reset", and however often.
+/// "No fiber that waited when it was set is left behind, however soon it is reset", and however often.
 #[test]
 fn an_event_that_was_set_is_remembered() {
     let _watchdog = watchdog(20);
@@ -142,7 +142,7 @@ fn notifications_beside_notify_all() {
     }
 }
 
-/// More of the same for condition variables: everybody who was notified goes on, whatever else happens.
+/// More of the same for condition variables: every fiber that was notified goes on, whatever else happens.
 #[test]
 fn stress_condvar_counts() {
     let _watchdog = watchdog(120);

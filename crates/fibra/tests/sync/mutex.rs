@@ -1,9 +1,8 @@
 //! `sync::Mutex`: one at a time for fibers, threads and futures together; time, cancellation and panics
-//! leave the lock usable; nobody starves; misuse says what to do.
+//! leave the lock usable; no fiber starves; misuse says what to do.
 #![allow(clippy::disallowed_types)] // std's clock watches ours.
 
 use std::cell::Cell;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
@@ -11,13 +10,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::channels::{Calls, poll, ready};
-use crate::support::{eventually, watchdog};
+use crate::support::{eventually, panic_of, until_parked, watchdog, workers};
 use fibra::sync::{Mutex, MutexGuard};
 use fibra::{Builder, JoinHandle, Runtime, WaitReason};
-
-fn runtime(workers: usize) -> Runtime {
-    Runtime::builder().workers(workers).build().unwrap()
-}
 
 /// On the worker with the fewest fibers.
 fn spread(runtime: &Runtime, f: impl FnOnce() + Send + 'static) -> JoinHandle<()> {
@@ -27,21 +22,6 @@ fn spread(runtime: &Runtime, f: impl FnOnce() + Send + 'static) -> JoinHandle<()
 fn spawn_future(runtime: &Runtime, future: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
     let _entered = runtime.handle().enter();
     fibra::spawn_future(future)
-}
-
-#[track_caller]
-fn until_parked(runtime: &Runtime, count: u64) {
-    eventually(|| runtime.metrics().parked == count, || format!("{:?}", runtime.metrics()));
-}
-
-/// The text that `f` panics with.
-#[track_caller]
-fn panic_of(f: impl FnOnce()) -> String {
-    let payload = catch_unwind(AssertUnwindSafe(f)).expect_err("it should panic");
-    match payload.downcast::<String>() {
-        Ok(text) => *text,
-        Err(payload) => (*payload.downcast::<&str>().expect("text")).to_owned(),
-    }
 }
 
 // ---- One at a time ------------------------------------------------------------------------------------------------------
@@ -65,7 +45,7 @@ fn fibers_threads_and_futures_take_turns() {
     let _watchdog = watchdog(120);
     const EACH: usize = 300;
     let mutex = Arc::new(Mutex::new(TwoSteps::default()));
-    let runtime = runtime(2);
+    let runtime = workers(2);
     let fibers: Vec<_> = (0..8)
         .map(|number| {
             let mutex = mutex.clone();
@@ -148,7 +128,7 @@ fn timeouts_of_every_length() {
         };
         let other = mutex.clone();
         let patient = move || drop(other.try_lock_for(Duration::MAX).expect("it is let go"));
-        let runtime = runtime(1);
+        let runtime = workers(1);
         if on_fiber {
             runtime.spawn(impatient).join().unwrap();
             let patient = runtime.spawn(patient);
@@ -164,11 +144,11 @@ fn timeouts_of_every_length() {
     }
 }
 
-// Whoever gives up leaves the queue: the next one is served, and the lock is free at the end.
+// A waiter that gives up leaves the queue: the next one is served, and the lock is free at the end.
 #[test]
-fn giving_up_in_the_queue_holds_up_nobody() {
+fn giving_up_in_the_queue_holds_up_no_waiter() {
     let _watchdog = watchdog(60);
-    let (runtime, mutex) = (runtime(1), Arc::new(Mutex::new(Vec::new())));
+    let (runtime, mutex) = (workers(1), Arc::new(Mutex::new(Vec::new())));
     let held = mutex.lock();
     let waiters: Vec<_> = (0..6)
         .map(|number| {
@@ -194,7 +174,7 @@ fn giving_up_in_the_queue_holds_up_nobody() {
 #[test]
 fn a_panic_releases_what_was_held() {
     let _watchdog = watchdog(60);
-    let (runtime, mutex) = (runtime(1), Arc::new(Mutex::new(1)));
+    let (runtime, mutex) = (workers(1), Arc::new(Mutex::new(1)));
     let other = mutex.clone();
     let failing = runtime.spawn(move || {
         let _guard = other.lock();
@@ -209,7 +189,7 @@ fn a_panic_releases_what_was_held() {
 #[test]
 fn cancelled_waiters_and_holders_leave_the_lock_usable() {
     let _watchdog = watchdog(60);
-    let (runtime, mutex) = (runtime(1), Arc::new(Mutex::new(0)));
+    let (runtime, mutex) = (workers(1), Arc::new(Mutex::new(0)));
     let lock_and_count = |hold: Duration| {
         let mutex = mutex.clone();
         runtime.spawn(move || {
@@ -235,11 +215,11 @@ fn cancelled_waiters_and_holders_leave_the_lock_usable() {
     assert_eq!(*mutex.lock(), 2);
 }
 
-// Cancelled while the lock is being let go, from another thread, time and again: never left locked, nobody forgotten.
+// Cancelled while the lock is being let go, from another thread, time and again: never left locked, no waiter forgotten.
 #[test]
 fn stress_cancelling_against_unlocking() {
     let _watchdog = watchdog(120);
-    let (runtime, mutex) = (runtime(2), Arc::new(Mutex::new(0_u64)));
+    let (runtime, mutex) = (workers(2), Arc::new(Mutex::new(0_u64)));
     let until = Instant::now() + Duration::from_millis(1500);
     let mut rounds = 0;
     while Instant::now() < until {
@@ -274,18 +254,18 @@ fn stress_cancelling_against_unlocking() {
 // ---- Fairness -----------------------------------------------------------------------------------------------------------
 
 // A hog that unlocks and locks again at once, without ever letting others run in between, cannot keep a waiter out for ever: the lock is
-// handed over. On one worker that is the only way: whoever is merely called comes too late every time.
+// handed over. On one worker that is the only way: a waiter that is merely called comes too late every time.
 #[test]
-fn a_hog_does_not_starve_whoever_waits() {
+fn a_hog_does_not_starve_waiters() {
     let _watchdog = watchdog(60);
-    let (runtime, mutex) = (runtime(1), Arc::new(Mutex::new(())));
+    let (runtime, mutex) = (workers(1), Arc::new(Mutex::new(())));
     let served = Arc::new(AtomicUsize::new(0));
     let (hogged, seen) = (mutex.clone(), served.clone());
     let hog = runtime.spawn(move || {
         let mut turns = 0_u64;
         while seen.load(SeqCst) < 3 {
             let _guard = hogged.lock();
-            // With the lock in its hands it lets everybody run.
+            // With the lock in its hands it lets all other fibers run.
             fibra::yield_now();
             turns += 1;
         }
@@ -308,7 +288,7 @@ fn a_hog_does_not_starve_whoever_waits() {
 #[test]
 fn a_hogging_thread_does_not_starve_a_fiber_nor_a_thread() {
     let _watchdog = watchdog(60);
-    let (runtime, mutex) = (runtime(1), Arc::new(Mutex::new(())));
+    let (runtime, mutex) = (workers(1), Arc::new(Mutex::new(())));
     let over = Arc::new(AtomicBool::new(false));
     let (hogged, seen) = (mutex.clone(), over.clone());
     let hog = thread::spawn(move || {
@@ -355,9 +335,9 @@ fn locking_ones_own_mutex_is_a_clear_panic() {
         assert!(mutex.try_lock().is_some(), "and it works on");
     };
     relock();
-    let runtime = runtime(1);
+    let runtime = workers(1);
     runtime.spawn(relock).join().unwrap();
-    // Somebody else's is no panic: it waits.
+    // One that another fiber holds is no panic: it waits.
     let mutex = Mutex::new(());
     let _guard = mutex.lock();
     thread::scope(|s| {
@@ -373,7 +353,7 @@ fn debug_says_who_holds_it() {
     assert_eq!(format!("{mutex:?} {guard:?} {guard}"), "Mutex { locked_by: a thread } 5 5");
     drop(guard);
     let other = mutex.clone();
-    let runtime = runtime(1);
+    let runtime = workers(1);
     let fiber = runtime.spawn(move || {
         let _guard = other.lock();
         let id = fibra::current().unwrap().id();
@@ -419,7 +399,7 @@ fn async_guards_are_send_and_pending_ones_are_called() {
     let guard = ready(pin!(mutex.lock_async()));
     is_send(&guard);
     is_sync(&mutex.lock_async());
-    // Nobody in particular holds it: whoever asks waits.
+    // Its holder has no name: every caller waits.
     assert!(mutex.try_lock_for(Duration::ZERO).is_none());
     let calls = Arc::new(Calls::default());
     let mut waiting = pin!(mutex.lock_async());
@@ -430,7 +410,7 @@ fn async_guards_are_send_and_pending_ones_are_called() {
         s.spawn(move || drop(guard));
     });
     assert_eq!(calls.count(), 1);
-    // Somebody is quicker: it keeps its place at the head.
+    // A newcomer is quicker: it keeps its place at the head.
     let quick = mutex.lock();
     assert!(poll(waiting.as_mut(), &calls).is_pending());
     drop(quick);
@@ -468,7 +448,7 @@ fn dropping_a_future_passes_its_call_on() {
 #[test]
 fn futures_and_fibers_queue_together() {
     let _watchdog = watchdog(60);
-    let (runtime, mutex) = (runtime(1), Arc::new(Mutex::new(Vec::new())));
+    let (runtime, mutex) = (workers(1), Arc::new(Mutex::new(Vec::new())));
     let guard = mutex.lock();
     let fiber = |name: &'static str| {
         let mutex = mutex.clone();
@@ -494,7 +474,7 @@ fn futures_and_fibers_queue_together() {
 // ---- Reports ------------------------------------------------------------------------------------------------------------
 
 #[test]
-fn whoever_waits_says_so() {
+fn a_waiter_says_so() {
     assert_eq!(WaitReason::MutexLock.to_string(), "waiting for a mutex");
     assert!(WaitReason::CondvarRelock.is_binding() && !WaitReason::CondvarWait.is_binding());
 }

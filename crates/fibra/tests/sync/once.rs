@@ -1,38 +1,22 @@
-//! `Once`, `OnceLock`, `LazyLock`: once, whoever comes; and if that fails, the next one.
+//! `Once`, `OnceLock`, `LazyLock`: once, however many come; and if that fails, the next one.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use crate::support::{eventually, watchdog};
-use fibra::Runtime;
+use crate::support::{panic_of, until_parked, watchdog, workers};
 use fibra::sync::{Event, LazyLock, Once, OnceLock};
 use fibra::time::Instant;
 
 const LONG: Duration = Duration::from_secs(3600);
 
-fn runtime(workers: usize) -> Runtime {
-    Runtime::builder().workers(workers).build().unwrap()
-}
-
-#[track_caller]
-fn until_parked(rt: &Runtime, count: u64) {
-    eventually(|| rt.metrics().parked == count, || format!("{:?}", rt.metrics()));
-}
-
-fn panic_of(f: impl FnOnce()) -> String {
-    let payload = catch_unwind(AssertUnwindSafe(f)).expect_err("it should have panicked");
-    payload.downcast_ref::<String>().cloned().unwrap_or_else(|| (*payload.downcast_ref::<&str>().unwrap()).to_owned())
-}
-
 // Fibers, threads and futures at once; the one who makes it parks meanwhile.
 #[test]
 fn made_once_and_seen_by_all() {
     let _watchdog = watchdog(60);
-    let rt = runtime(2);
+    let rt = workers(2);
     for _ in 0..50 {
         let (value, made) = (Arc::new(OnceLock::new()), Arc::new(AtomicUsize::new(0)));
         let make = |made: &AtomicUsize| {
@@ -59,10 +43,10 @@ fn made_once_and_seen_by_all() {
 }
 
 #[test]
-fn whoever_fails_is_followed_by_the_next() {
+fn a_caller_that_fails_is_followed_by_the_next() {
     let _watchdog = watchdog(60);
-    let rt = runtime(1);
-    // Cancelled, panicked, an error, a dropped future: and each time somebody waits already.
+    let rt = workers(1);
+    // Cancelled, panicked, an error, a dropped future: and each time a caller waits already.
     for way in 0..4 {
         let value = Arc::new(OnceLock::new());
         let (go, wait) = fibra::channel::bounded::<()>(1);
@@ -146,7 +130,7 @@ fn asking_for_itself_is_a_clear_panic() {
 #[test]
 fn once_is_once() {
     let _watchdog = watchdog(60);
-    let rt = runtime(2);
+    let rt = workers(2);
     let (once, calls) = (Arc::new(Once::new()), Arc::new(AtomicUsize::new(0)));
     assert!(!once.is_completed() && !once.wait_timeout(Duration::ZERO));
     assert!(panic_of(|| once.call_once(|| panic!("on purpose"))).contains("on purpose"));
@@ -207,7 +191,7 @@ fn shapes_of_std() {
 #[test]
 fn lazy_values_are_made_once_or_never() {
     let _watchdog = watchdog(60);
-    let rt = runtime(2);
+    let rt = workers(2);
     static MADE: AtomicUsize = AtomicUsize::new(0);
     static GO: Event = Event::new();
     static LAZY: LazyLock<usize> = LazyLock::new(|| {
@@ -251,7 +235,7 @@ fn an_async_initialiser_that_is_polled_on_goes_on() {
 #[test]
 fn stress_failing_initialisers() {
     let _watchdog = watchdog(120);
-    let rt = runtime(2);
+    let rt = workers(2);
     let until = Instant::now() + Duration::from_millis(300);
     while Instant::now() < until {
         let (value, made) = (Arc::new(OnceLock::new()), Arc::new(AtomicUsize::new(0)));

@@ -1,20 +1,14 @@
 //! `RateLimiter` and `retry`: never too fast, in order, cancelled at once; errors keep what happened.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
-use crate::support::{eventually, watchdog};
+use crate::support::{eventually, panic_of, watchdog};
 use fibra::time::{Instant, RateError, RateLimiter, RetryPolicy};
 use fibra::{retry, retry_async, retry_with};
 
 const LONG: Duration = Duration::from_secs(3600);
-
-fn panic_of(f: impl FnOnce()) -> String {
-    let payload = catch_unwind(AssertUnwindSafe(f)).expect_err("it should have panicked");
-    payload.downcast_ref::<String>().cloned().unwrap_or_else(|| (*payload.downcast_ref::<&str>().unwrap()).to_owned())
-}
 
 // ---- Rates ----------------------------------------------------------------------------------------------------------------
 

@@ -8,24 +8,10 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use crate::support::{eventually, watchdog};
+use crate::support::{eventually, panic_of, until_parked, watchdog, workers};
 use fibra::Runtime;
 use fibra::sync::{RwLock, RwLockReadGuard, RwLockUpgradableReadGuard, RwLockWriteGuard};
 use fibra::time::Instant;
-
-fn runtime(workers: usize) -> Runtime {
-    Runtime::builder().workers(workers).build().unwrap()
-}
-
-#[track_caller]
-fn until_parked(rt: &Runtime, count: u64) {
-    eventually(|| rt.metrics().parked == count, || format!("{:?}", rt.metrics()));
-}
-
-fn panic_of(f: impl FnOnce()) -> String {
-    let payload = catch_unwind(AssertUnwindSafe(f)).expect_err("it should have panicked");
-    payload.downcast_ref::<String>().cloned().unwrap_or_else(|| (*payload.downcast_ref::<&str>().unwrap()).to_owned())
-}
 
 #[test]
 fn readers_share_and_writers_do_not() {
@@ -72,7 +58,7 @@ fn shapes_of_parking_lot() {
 #[test]
 fn a_waiting_writer_holds_back_new_readers_and_goes_first() {
     let _watchdog = watchdog(60);
-    let rt = runtime(1);
+    let rt = workers(1);
     let lock = Arc::new(RwLock::new(Vec::new()));
     let reading = lock.read();
     let writer = rt.spawn({
@@ -97,7 +83,7 @@ fn a_waiting_writer_holds_back_new_readers_and_goes_first() {
 fn when_a_queued_writer_leaves_the_readers_behind_it_go() {
     let _watchdog = watchdog(60);
     for way in 0..4 {
-        let rt = runtime(2);
+        let rt = workers(2);
         let lock = Arc::new(RwLock::new(1));
         let reading = lock.read();
         let (stop, stopped) = fibra::channel::bounded::<()>(1);
@@ -174,7 +160,7 @@ fn locking_again_what_one_holds_is_a_clear_panic() {
     };
     check();
     fibra::run(check);
-    // Somebody else who waits is not meant.
+    // Another fiber that waits is not meant.
     fibra::run(|| {
         let lock = Arc::new(RwLock::new(1));
         let writing = lock.write();
@@ -188,9 +174,9 @@ fn locking_again_what_one_holds_is_a_clear_panic() {
 }
 
 #[test]
-fn upgrading_waits_for_readers_and_lets_nobody_in_between() {
+fn upgrading_waits_for_readers_and_lets_no_writer_in_between() {
     let _watchdog = watchdog(60);
-    let rt = runtime(1);
+    let rt = workers(1);
     let lock = Arc::new(RwLock::new(0));
     let reading = lock.read();
     let upgrader = rt.spawn({
@@ -221,7 +207,7 @@ fn upgrading_waits_for_readers_and_lets_nobody_in_between() {
         }
     });
     until_parked(&rt, 2);
-    // (It may be asleep yet; it has upgraded when nobody can read any more.)
+    // (It may be asleep yet; it has upgraded when no fiber can read any more.)
     eventually(|| rt.metrics().parked == 2 && lock.try_read().is_none(), || format!("{:?}", rt.metrics()));
     std::thread::sleep(Duration::from_millis(5));
     assert_eq!(*reading, 0);
@@ -234,7 +220,7 @@ fn upgrading_waits_for_readers_and_lets_nobody_in_between() {
 #[test]
 fn a_cancelled_upgrade_lets_go() {
     let _watchdog = watchdog(60);
-    let rt = runtime(1);
+    let rt = workers(1);
     let lock = Arc::new(RwLock::new(0));
     let reading = lock.read();
     let upgrader = rt.spawn({
@@ -257,7 +243,7 @@ fn a_cancelled_upgrade_lets_go() {
 
 // A future that was called, came too late and goes back to the head of the queue must not stand before an upgrade.
 #[test]
-fn nobody_gets_ahead_of_an_upgrade() {
+fn no_writer_gets_ahead_of_an_upgrade() {
     let _watchdog = watchdog(60);
     Runtime::current_thread().unwrap().run(|| {
         let lock = Rc::new(RwLock::new(0));
@@ -334,11 +320,11 @@ fn write(pair: &mut (u64, u64), writes: &AtomicUsize) {
     writes.fetch_add(1, SeqCst);
 }
 
-// Readers and writers of all kinds, some of which give up: no writer beside anybody, every write counted.
+// Readers and writers of all kinds, some of which give up: no writer beside another holder, every write counted.
 #[test]
 fn stress_mixed_waiters() {
     let _watchdog = watchdog(120);
-    let rt = runtime(2);
+    let rt = workers(2);
     let lock = Arc::new(RwLock::new((0_u64, 0_u64)));
     let writes = Arc::new(AtomicUsize::new(0));
     let until = Instant::now() + Duration::from_millis(400);

@@ -7,19 +7,9 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use crate::support::{eventually, watchdog};
-use fibra::Runtime;
+use crate::support::{eventually, until_parked, watchdog, workers};
 use fibra::sync::{AcquireError, AcquireTimeoutError, Semaphore, TryAcquireError};
 use fibra::time::Instant;
-
-fn runtime(workers: usize) -> Runtime {
-    Runtime::builder().workers(workers).build().unwrap()
-}
-
-#[track_caller]
-fn until_parked(rt: &Runtime, count: u64) {
-    eventually(|| rt.metrics().parked == count, || format!("{:?}", rt.metrics()));
-}
 
 /// Lets everything run that can.
 fn settle() {
@@ -58,7 +48,7 @@ fn a_large_request_at_the_head_holds_back_small_ones() {
 #[test]
 fn cancelling_the_large_head_lets_the_small_ones_go() {
     let _watchdog = watchdog(60);
-    let rt = runtime(1);
+    let rt = workers(1);
     let semaphore = Arc::new(Semaphore::new(4));
     let held = semaphore.acquire(3).unwrap();
     let large = rt.spawn({
@@ -81,7 +71,7 @@ fn cancelling_the_large_head_lets_the_small_ones_go() {
 #[test]
 fn a_timed_out_head_lets_those_behind_go_whatever_they_are() {
     let _watchdog = watchdog(60);
-    let rt = runtime(1);
+    let rt = workers(1);
     let semaphore = Arc::new(Semaphore::new(2));
     let held = semaphore.acquire(1).unwrap();
     let head = rt.spawn({
@@ -134,7 +124,7 @@ fn a_future_that_comes_too_late_keeps_its_place() {
     let mut second = pin!(semaphore.acquire_async(1));
     assert!(first.as_mut().poll(&mut cx).is_pending() && second.as_mut().poll(&mut cx).is_pending());
     drop(held);
-    // Nobody is in the way of a newcomer for as long as the one who was called does not come... but the second is queued.
+    // Nothing is in the way of a newcomer for as long as the waiter that was called does not come... but the second is queued.
     assert!(semaphore.try_acquire(1).is_err());
     assert!(second.as_mut().poll(&mut cx).is_pending(), "behind the first");
     let Poll::Ready(Ok(both)) = first.as_mut().poll(&mut cx) else { panic!("it was called") };
@@ -188,9 +178,9 @@ fn timeouts_of_zero_and_without_end() {
 }
 
 #[test]
-fn closing_tells_everybody_and_keeps_the_books() {
+fn closing_tells_all_waiters_and_keeps_the_books() {
     let _watchdog = watchdog(60);
-    let rt = runtime(1);
+    let rt = workers(1);
     let semaphore = Arc::new(Semaphore::new(3));
     let held = semaphore.acquire_owned(2).unwrap();
     let fibers: Vec<_> = [3, 2, 1]
@@ -242,8 +232,8 @@ fn permits_can_be_split_merged_forgotten_and_added() {
     drop(mine);
     assert_eq!((semaphore.available(), other.available()), (3, 1), "also after a panic");
     println!("{semaphore:?}");
-    // Whoever waits for more than are left is told, and those behind it go on.
-    let rt = runtime(1);
+    // A waiter for more than are left is told, and those behind it go on.
+    let rt = workers(1);
     let semaphore = Arc::new(Semaphore::new(3));
     let held = semaphore.acquire_owned(2).unwrap();
     let waiting = semaphore.clone();
@@ -272,7 +262,7 @@ fn as_an_arm_it_takes_only_if_it_wins() {
             }
             assert_eq!(semaphore.available(), 1);
         }
-        // Parked in a select, it is granted like anybody else; and if another arm wins, those behind go on.
+        // Parked in a select, it is granted like any other waiter; and if another arm wins, those behind go on.
         let held = semaphore.acquire_owned(1).unwrap();
         let (stop, stopped) = fibra::channel::bounded::<()>(1);
         let waiting = semaphore.clone();
@@ -304,7 +294,7 @@ fn as_an_arm_it_takes_only_if_it_wins() {
 fn stress_mixed_waiters() {
     let _watchdog = watchdog(120);
     const TOTAL: usize = 5;
-    let rt = runtime(2);
+    let rt = workers(2);
     let semaphore = Arc::new(Semaphore::new(TOTAL));
     let out = Arc::new(AtomicUsize::new(0));
     let hold = |out: &AtomicUsize, count: usize| {

@@ -1,37 +1,17 @@
 //! Several locks: a mutex as an arm of a select, `ReentrantMutex`, and `lock_all`.
 
 use std::cell::RefCell;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use crate::support::{eventually, watchdog};
+use crate::support::{panic_of, until_parked, watchdog, workers};
 use fibra::sync::{LockAll, Mutex, ReentrantMutex, lock_all};
 use fibra::{Builder, JoinHandle, Runtime};
-
-fn runtime(workers: usize) -> Runtime {
-    Runtime::builder().workers(workers).build().unwrap()
-}
-
-#[track_caller]
-fn until_parked(runtime: &Runtime, count: u64) {
-    eventually(|| runtime.metrics().parked == count, || format!("{:?}", runtime.metrics()));
-}
 
 /// On the worker with the fewest fibers.
 fn spread(runtime: &Runtime, f: impl FnOnce() + Send + 'static) -> JoinHandle<()> {
     runtime.handle().spawn_with(Builder::new().spread(), f).unwrap()
-}
-
-/// The text that `f` panics with.
-#[track_caller]
-fn panic_of(f: impl FnOnce()) -> String {
-    let payload = catch_unwind(AssertUnwindSafe(f)).expect_err("it should panic");
-    match payload.downcast::<String>() {
-        Ok(text) => *text,
-        Err(payload) => (*payload.downcast::<&str>().expect("text")).to_owned(),
-    }
 }
 
 // ---- Select -------------------------------------------------------------------------------------------------------------
@@ -65,7 +45,7 @@ fn a_lock_as_an_arm() {
     .join()
     .unwrap();
     // Let go while a fiber waits for it and for something else.
-    let runtime = runtime(1);
+    let runtime = workers(1);
     let (tx, rx) = fibra::channel::bounded::<u32>(1);
     let other = mutex.clone();
     let waiter = runtime.spawn(move || {
@@ -90,7 +70,7 @@ fn a_lock_as_an_arm() {
 #[test]
 fn a_select_over_several_locks_takes_one() {
     let _watchdog = watchdog(60);
-    let (runtime, locks) = (runtime(1), Arc::new([Mutex::new(0), Mutex::new(1), Mutex::new(2)]));
+    let (runtime, locks) = (workers(1), Arc::new([Mutex::new(0), Mutex::new(1), Mutex::new(2)]));
     for round in 0..3 {
         let mut held: Vec<_> = locks.iter().map(|lock| Some(lock.lock())).collect();
         let these = locks.clone();
@@ -117,7 +97,7 @@ fn a_select_over_several_locks_takes_one() {
 #[test]
 fn a_cancelled_select_over_a_lock_holds_nothing() {
     let _watchdog = watchdog(60);
-    let (runtime, mutex) = (runtime(1), Arc::new(Mutex::new(())));
+    let (runtime, mutex) = (workers(1), Arc::new(Mutex::new(())));
     let held = mutex.lock();
     let other = mutex.clone();
     let waiter = runtime.spawn(move || {
@@ -135,9 +115,9 @@ fn a_cancelled_select_over_a_lock_holds_nothing() {
 // ---- Reentrant ----------------------------------------------------------------------------------------------------------
 
 #[test]
-fn reentrant_for_its_holder_and_nobody_else() {
+fn reentrant_for_its_holder_only() {
     let _watchdog = watchdog(60);
-    let (runtime, mutex) = (runtime(1), Arc::new(ReentrantMutex::new(RefCell::new(Vec::new()))));
+    let (runtime, mutex) = (workers(1), Arc::new(ReentrantMutex::new(RefCell::new(Vec::new()))));
     let enter = |name: &'static str| {
         let mutex = mutex.clone();
         runtime.spawn(move || {
@@ -171,11 +151,11 @@ fn reentrant_for_its_holder_and_nobody_else() {
 
 // ---- Several at once ----------------------------------------------------------------------------------------------------
 
-// Everybody locks two or three of a few, in any order: nobody waits in a circle.
+// All fibers lock two or three of a few, in any order: none waits in a circle.
 #[test]
 fn lock_all_never_deadlocks() {
     let _watchdog = watchdog(120);
-    let (runtime, accounts) = (runtime(2), Arc::new([const { Mutex::new(100_i64) }; 5]));
+    let (runtime, accounts) = (workers(2), Arc::new([const { Mutex::new(100_i64) }; 5]));
     let movers: Vec<_> = (0..12)
         .map(|number| {
             let accounts = accounts.clone();
@@ -234,7 +214,7 @@ fn lock_all_of_the_same_twice_is_a_clear_panic() {
 #[test]
 fn a_cancelled_lock_all_lets_go() {
     let _watchdog = watchdog(60);
-    let (runtime, locks) = (runtime(1), Arc::new([Mutex::new(()), Mutex::new(())]));
+    let (runtime, locks) = (workers(1), Arc::new([Mutex::new(()), Mutex::new(())]));
     for held in 0..2 {
         let guard = locks[held].lock();
         let these = locks.clone();

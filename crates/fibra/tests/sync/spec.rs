@@ -10,7 +10,7 @@ use fibra::Runtime;
 use fibra::channel::rendezvous;
 use fibra::sync::{Mutex, ReentrantMutex, Semaphore};
 
-// S2-33, C-32: whoever locks what it holds is told so; where that is meant, there is a lock for it.
+// S2-33, C-32: a fiber that locks what it holds is told so; where that is meant, there is a lock for it.
 #[test]
 fn locking_twice_is_detected_or_supported() {
     let _watchdog = support::watchdog(60);
@@ -29,7 +29,7 @@ fn locking_twice_is_detected_or_supported() {
     });
 }
 
-// S2-37, S2-41: without contention nobody is rescheduled, and nothing is left behind.
+// S2-37, S2-41: without contention no fiber is rescheduled, and nothing is left behind.
 #[test]
 fn an_uncontended_lock_does_not_leave_the_fiber() {
     let _watchdog = support::watchdog(60);
@@ -49,8 +49,8 @@ fn an_uncontended_lock_does_not_leave_the_fiber() {
     assert_eq!(mutex.into_inner(), 1000);
 }
 
-// S2-35: whoever finds it locked is in its queue, and while nobody else wants it the queue is served in the order of coming, one at a time.
-// (That an unlock is not missed by one who is just joining the queue is what the models show.)
+// S2-35: a fiber that finds it locked is in its queue, and while no newcomer wants it the queue is served in the order of coming, one at a
+// time. (That an unlock is not missed by one who is just joining the queue is what the models show.)
 #[test]
 fn waiters_get_it_in_the_order_of_coming() {
     let _watchdog = support::watchdog(60);
@@ -83,7 +83,7 @@ fn waiters_get_it_in_the_order_of_coming() {
     });
 }
 
-// S2-40: an unlock wakes one of those who wait. The others stay in the queue: nobody but one has been switched to, whatever the lock.
+// S2-40: an unlock wakes one of the waiters. The others stay in the queue: only one has been switched to, whatever the lock.
 #[test]
 fn an_unlock_wakes_one() {
     let _watchdog = support::watchdog(60);
@@ -122,8 +122,8 @@ fn an_unlock_wakes_one() {
     });
 }
 
-// S2-39, S2-42, G-11: a semaphore of one is the lock for those who must be served in order. What is given back while somebody waits
-// belongs to the head of the queue before that one runs: whoever comes meanwhile, with or without waiting, is too late.
+// S2-39, S2-42, G-11: a semaphore of one is the lock for fibers that must be served in order. What is given back while a fiber waits
+// belongs to the head of the queue before that one runs: a newcomer meanwhile, with or without waiting, is too late.
 #[test]
 fn a_semaphore_of_one_is_handed_over_in_order() {
     let _watchdog = support::watchdog(60);
@@ -175,6 +175,6 @@ fn a_semaphore_of_one_is_handed_over_in_order() {
         drop(held);
         let barging = (0..1000).filter(|_| lock.try_acquire(1).is_ok()).count();
         waiters.into_iter().for_each(|waiter| waiter.join().unwrap());
-        assert_eq!(*order.lock(), (0..50).collect::<Vec<_>>(), "{barging} were served when nobody waited any more");
+        assert_eq!(*order.lock(), (0..50).collect::<Vec<_>>(), "{barging} were served when no fiber waited any more");
     });
 }

@@ -1,38 +1,22 @@
-//! `Event`, `Barrier`, `WaitGroup`: nobody is left behind, nobody goes too early, and whoever gives up is not counted.
+//! `Event`, `Barrier`, `WaitGroup`: no waiter is left behind, none goes too early, and one that gives up is not counted.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use crate::support::{eventually, watchdog};
-use fibra::Runtime;
+use crate::support::{panic_of, until_parked, watchdog, workers};
 use fibra::sync::{Barrier, Event, WaitGroup};
 use fibra::time::Instant;
 
-fn runtime(workers: usize) -> Runtime {
-    Runtime::builder().workers(workers).build().unwrap()
-}
-
-#[track_caller]
-fn until_parked(rt: &Runtime, count: u64) {
-    eventually(|| rt.metrics().parked == count, || format!("{:?}", rt.metrics()));
-}
-
-fn panic_of(f: impl FnOnce()) -> String {
-    let payload = catch_unwind(AssertUnwindSafe(f)).expect_err("it should have panicked");
-    payload.downcast_ref::<String>().cloned().unwrap_or_else(|| (*payload.downcast_ref::<&str>().unwrap()).to_owned())
-}
-
 // ---- Event ----------------------------------------------------------------------------------------------------------------
 
-// However many and whatever they are, and however soon it is reset: whoever waited goes on.
+// However many and whatever they are, and however soon it is reset: every waiter goes on.
 #[test]
-fn a_set_event_leaves_nobody_behind() {
+fn a_set_event_leaves_no_waiter_behind() {
     let _watchdog = watchdog(60);
-    let rt = runtime(2);
+    let rt = workers(2);
     let event = Arc::new(Event::new());
     for _ in 0..20 {
         let fibers: Vec<_> = (0..9)
@@ -63,7 +47,7 @@ fn a_set_event_leaves_nobody_behind() {
 #[test]
 fn a_cancelled_waiter_leaves_the_event_as_it_was() {
     let _watchdog = watchdog(60);
-    let rt = runtime(1);
+    let rt = workers(1);
     let event = Arc::new(Event::new());
     let fibers: Vec<_> = (0..3)
         .map(|_| {
@@ -103,12 +87,12 @@ fn a_barrier_of_none_is_like_one_of_one() {
     assert!(panic_of(|| drop(Barrier::new(usize::MAX))).contains("16,777,215"));
 }
 
-// Groups of fibers, threads and futures, round after round: nobody is a round ahead, and each has one leader.
+// Groups of fibers, threads and futures, round after round: none is a round ahead, and each has one leader.
 #[test]
-fn nobody_is_ahead_of_the_others() {
+fn no_fiber_is_ahead_of_the_others() {
     let _watchdog = watchdog(60);
     const ROUNDS: usize = 200;
-    let rt = runtime(2);
+    let rt = workers(2);
     let barrier = Arc::new(Barrier::new(5));
     let (arrived, leaders) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let round = |barrier: &Barrier, way: usize| match way {
@@ -147,9 +131,9 @@ fn nobody_is_ahead_of_the_others() {
 }
 
 #[test]
-fn whoever_gives_up_at_a_barrier_is_not_counted() {
+fn a_waiter_that_gives_up_at_a_barrier_is_not_counted() {
     let _watchdog = watchdog(60);
-    let rt = runtime(1);
+    let rt = workers(1);
     let barrier = Arc::new(Barrier::new(2));
     assert!(barrier.wait_timeout(Duration::ZERO).is_none());
     assert!(barrier.wait_timeout(Duration::from_millis(1)).is_none());
@@ -177,7 +161,7 @@ fn whoever_gives_up_at_a_barrier_is_not_counted() {
 #[test]
 fn by_handles_and_by_numbers() {
     let _watchdog = watchdog(60);
-    let rt = runtime(2);
+    let rt = workers(2);
     let done = Arc::new(AtomicUsize::new(0));
     let group = WaitGroup::new();
     for way in 0..20 {
@@ -245,7 +229,7 @@ fn below_zero_is_a_clear_panic() {
 #[test]
 fn a_cancelled_waiter_of_a_group_leaves_it_usable() {
     let _watchdog = watchdog(60);
-    let rt = runtime(1);
+    let rt = workers(1);
     let group = Arc::new(WaitGroup::new());
     group.add(1);
     let waiting = group.clone();
@@ -271,7 +255,7 @@ fn a_cancelled_waiter_of_a_group_leaves_it_usable() {
 #[test]
 fn stress_events_barriers_and_groups() {
     let _watchdog = watchdog(120);
-    let rt = runtime(2);
+    let rt = workers(2);
     let until = Instant::now() + Duration::from_millis(300);
     let event = Arc::new(Event::new());
     let fibers: Vec<_> = (0..6)

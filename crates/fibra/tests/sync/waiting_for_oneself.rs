@@ -96,7 +96,7 @@ fn an_arm_that_waits_for_its_own_fiber_is_told() {
     });
 }
 
-// Reading is over, in whatever order: then its fiber may write, and waits for others like anybody.
+// Reading is over, in whatever order: then its fiber may write, and waits for others like any fiber.
 #[test]
 fn who_has_read_may_write() {
     let _watchdog = watchdog(60);

@@ -1,4 +1,4 @@
-//! A guard stays with the fiber that locked: whoever unlocks must be whoever locked. (That of `lock_async` may go.)
+//! A guard stays with the fiber that locked: the fiber that unlocks must be the one that locked. (That of `lock_async` may go.)
 use std::sync::Arc;
 
 use fibra::sync::{Mutex, ReentrantMutex};

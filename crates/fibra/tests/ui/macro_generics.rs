@@ -1,4 +1,4 @@
-//! Nobody would choose the types.
+//! No caller would choose the types.
 #[fibra::main]
 fn main<T>() {}
 

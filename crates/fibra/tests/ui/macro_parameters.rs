@@ -1,4 +1,4 @@
-//! Nobody would pass the arguments.
+//! No caller would pass the arguments.
 #[fibra::main]
 fn main(arguments: Vec<String>) {
     drop(arguments);

@@ -1,4 +1,4 @@
-//! Whoever receives `request` may destroy it before this select returns, and `reply` with it.
+//! The receiver of `request` may destroy it before this select returns, and `reply` with it.
 use fibra::channel::{Receiver, Sender, bounded};
 
 struct Request {

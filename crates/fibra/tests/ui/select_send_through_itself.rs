@@ -1,4 +1,4 @@
-//! A value that holds the very sender it would be sent by: whoever receives it may drop it, and with it the channel, before the
+//! A value that holds the very sender it would be sent by: its receiver may drop it, and with it the channel, before the
 //! select is over.
 use fibra::channel::{Sender, bounded};
 use fibra::select;

@@ -14,6 +14,39 @@ pub(crate) mod rayon;
 pub(crate) mod threads;
 pub(crate) mod tokio;
 
+/// The sides of a workload over channels, one function for peers that block and one for peers that await.
+macro_rules! channel_sides {
+    ($blocking:ident, $awaiting:ident) => {
+        channel_sides!($blocking, $awaiting, $crate::peers::may::May)
+    };
+    ($blocking:ident, $awaiting:ident, $may:ty) => {
+        &[
+            ($crate::peers::Peer::Fibra, $blocking::<$crate::peers::fibra::Fibra>),
+            ($crate::peers::Peer::Tokio, $awaiting::<$crate::peers::tokio::Mpsc>),
+            ($crate::peers::Peer::Kanal, $awaiting::<$crate::peers::kanal::Kanal>),
+            ($crate::peers::Peer::Flume, $awaiting::<$crate::peers::flume::Flume>),
+            ($crate::peers::Peer::May, $blocking::<$may>),
+            ($crate::peers::Peer::Crossbeam, $blocking::<$crate::peers::threads::Threads>),
+            ($crate::peers::Peer::Go, $crate::peers::go::side),
+        ]
+    };
+}
+pub(crate) use channel_sides;
+
+/// The sides of a workload of tasks alone.
+macro_rules! task_sides {
+    ($blocking:ident, $tokio:ident) => {
+        &[
+            ($crate::peers::Peer::Fibra, $blocking::<$crate::peers::fibra::Fibra>),
+            ($crate::peers::Peer::Tokio, $tokio),
+            ($crate::peers::Peer::May, $blocking::<$crate::peers::may::May>),
+            ($crate::peers::Peer::Threads, $blocking::<$crate::peers::threads::Threads>),
+            ($crate::peers::Peer::Go, $crate::peers::go::side),
+        ]
+    };
+}
+pub(crate) use task_sides;
+
 use std::time::Duration;
 
 /// The runtimes that take part.

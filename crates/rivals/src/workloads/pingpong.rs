@@ -3,28 +3,14 @@
 
 use super::message::{BYTES, Message, by_message};
 use crate::measure::{Passes, Sample};
-use crate::peers::fibra::Fibra;
-use crate::peers::flume::Flume;
-use crate::peers::kanal::Kanal;
-use crate::peers::may::May;
-use crate::peers::threads::Threads;
-use crate::peers::tokio::Mpsc;
-use crate::peers::{AsyncChannels, Blocking, Channels, Peer, Setup, go, tokio as tokio_peer};
+use crate::peers::{AsyncChannels, Blocking, Channels, Peer, Setup, channel_sides, tokio as tokio_peer};
 use crate::plan::{Case, Goal, Params, Size, Workload};
 
 pub(crate) const WORKLOAD: Workload = Workload {
     name: "pingpong",
     operation: "one message to another task and back, over rendezvous channels",
     cases,
-    sides: &[
-        (Peer::Fibra, blocking::<Fibra>),
-        (Peer::Tokio, awaiting::<Mpsc>),
-        (Peer::Kanal, awaiting::<Kanal>),
-        (Peer::Flume, awaiting::<Flume>),
-        (Peer::May, blocking::<May>),
-        (Peer::Crossbeam, blocking::<Threads>),
-        (Peer::Go, go::side),
-    ],
+    sides: channel_sides!(blocking, awaiting),
 };
 
 /// "Cost must not grow with worker count."

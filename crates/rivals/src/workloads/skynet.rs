@@ -4,28 +4,15 @@
 //! has 65,530.
 
 use crate::measure::{Passes, Sample};
-use crate::peers::fibra::Fibra;
-use crate::peers::flume::Flume;
-use crate::peers::kanal::Kanal;
 use crate::peers::may::Unbounded;
-use crate::peers::threads::Threads;
-use crate::peers::tokio::Mpsc;
-use crate::peers::{AsyncChannels, Blocking, Channels, Peer, Setup, go, tokio as tokio_peer};
+use crate::peers::{AsyncChannels, Blocking, Channels, Peer, Setup, channel_sides, tokio as tokio_peer};
 use crate::plan::{Case, Goal, Params, Size, Workload};
 
 pub(crate) const WORKLOAD: Workload = Workload {
     name: "skynet",
     operation: "one leaf of a tree of tasks, ten to a node, that sums their numbers over rendezvous channels",
     cases,
-    sides: &[
-        (Peer::Fibra, blocking::<Fibra>),
-        (Peer::Tokio, awaiting::<Mpsc>),
-        (Peer::Kanal, awaiting::<Kanal>),
-        (Peer::Flume, awaiting::<Flume>),
-        (Peer::May, blocking::<Unbounded>),
-        (Peer::Crossbeam, blocking::<Threads>),
-        (Peer::Go, go::side),
-    ],
+    sides: channel_sides!(blocking, awaiting, Unbounded),
 };
 
 const CHILDREN: u64 = 10;

@@ -1,23 +1,14 @@
 //! `spawn_await`: spawn one empty task and join it at once, over and over: the latency of a spawn.
 
 use crate::measure::{Passes, Sample};
-use crate::peers::fibra::Fibra;
-use crate::peers::may::May;
-use crate::peers::threads::Threads;
-use crate::peers::{Blocking, Peer, Setup, go, tokio as tokio_peer};
+use crate::peers::{Blocking, Peer, Setup, task_sides, tokio as tokio_peer};
 use crate::plan::{Case, Goal, Params, Size, Workload};
 
 pub(crate) const WORKLOAD: Workload = Workload {
     name: "spawn_await",
     operation: "one empty task, spawned and joined before the next",
     cases,
-    sides: &[
-        (Peer::Fibra, blocking::<Fibra>),
-        (Peer::Tokio, tokio),
-        (Peer::May, blocking::<May>),
-        (Peer::Threads, blocking::<Threads>),
-        (Peer::Go, go::side),
-    ],
+    sides: task_sides!(blocking, tokio),
 };
 
 fn cases(size: Size) -> Vec<Case> {

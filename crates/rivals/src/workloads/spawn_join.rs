@@ -1,23 +1,14 @@
 //! `spawn_join`: spawn a batch of empty tasks, join them all in the order of spawning, and again.
 
 use crate::measure::{Passes, Sample};
-use crate::peers::fibra::Fibra;
-use crate::peers::may::May;
-use crate::peers::threads::Threads;
-use crate::peers::{Blocking, Peer, Setup, go, tokio as tokio_peer};
+use crate::peers::{Blocking, Peer, Setup, task_sides, tokio as tokio_peer};
 use crate::plan::{Case, Goal, Params, Size, Workload};
 
 pub(crate) const WORKLOAD: Workload = Workload {
     name: "spawn_join",
     operation: "one empty task, spawned in a batch and joined",
     cases,
-    sides: &[
-        (Peer::Fibra, blocking::<Fibra>),
-        (Peer::Tokio, tokio),
-        (Peer::May, blocking::<May>),
-        (Peer::Threads, blocking::<Threads>),
-        (Peer::Go, go::side),
-    ],
+    sides: task_sides!(blocking, tokio),
 };
 
 fn cases(size: Size) -> Vec<Case> {

@@ -67,7 +67,7 @@ enum Status {
     Removed,
 }
 
-struct Entry {
+struct SupervisedChild {
     child: Arc<dyn Child>,
     status: Status,
     /// Failures that followed each other soon, and when it was last started: for the pause.
@@ -75,7 +75,7 @@ struct Entry {
     since: Instant,
 }
 
-impl Entry {
+impl SupervisedChild {
     fn new(child: Arc<dyn Child>) -> Self {
         Self { child, status: Status::Down, failures: 0, since: Instant::now() }
     }
@@ -95,7 +95,7 @@ impl Drop for Stays {
 pub struct SupervisorActor {
     settings: Settings,
     pub(super) children: Arc<Children>,
-    entries: Vec<Entry>,
+    entries: Vec<SupervisedChild>,
     restarts: VecDeque<Instant>,
     /// No other supervisor decides about it: when it ends, its children do for good.
     is_root: bool,
@@ -135,7 +135,7 @@ impl SupervisorActor {
     /// A child was added while it runs: it is the last one.
     pub(super) fn start_added(&mut self) -> Result<(), StopReason> {
         let Some(child) = self.children.all().pop() else { return Ok(()) };
-        self.entries.push(Entry::new(child));
+        self.entries.push(SupervisedChild::new(child));
         let last = self.entries.len() - 1;
         self.start(last).inspect_err(|reason| self.remove(last, reason.clone()))
     }
@@ -290,7 +290,7 @@ impl Actor for SupervisorActor {
         if self.is_root {
             Self::stay(ctx);
         }
-        self.entries = self.children.all().into_iter().map(Entry::new).collect();
+        self.entries = self.children.all().into_iter().map(SupervisedChild::new).collect();
         for index in 0..self.entries.len() {
             if let Err(reason) = self.start(index) {
                 let child = self.entries[index].child.name().to_owned();
@@ -319,7 +319,8 @@ impl Actor for SupervisorActor {
                 self.start_all(&concerned, ctx)
             }
             Command::Children(reply) => {
-                let up = |entry: &Entry| (entry.child.name().to_owned(), matches!(entry.status, Status::Up(_)));
+                let up =
+                    |entry: &SupervisedChild| (entry.child.name().to_owned(), matches!(entry.status, Status::Up(_)));
                 reply.send(self.entries.iter().map(up).collect());
                 Ok(())
             }

@@ -7,7 +7,7 @@
 //! Invariant: while a fiber runs, its record is named by `*home` and by nothing else that is used.
 
 use super::words::{control_words, set_control_words};
-use super::{Context, Entry, Home, HomeCall, Suspended};
+use super::{Context, EntryFn, HomeCall, SchedulerContext, Suspended};
 use corosensei::stack::{Stack, StackPointer};
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 use std::convert::Infallible;
@@ -45,7 +45,7 @@ struct Record {
 ///
 /// # Safety
 /// `[limit, top)` is writable, unused, at least a page, `top` is 16-byte aligned; it stays so until the context is abandoned.
-pub(crate) unsafe fn create(top: *mut u8, limit: *mut u8, entry: Entry) -> Context {
+pub(crate) unsafe fn create(top: *mut u8, limit: *mut u8, entry: EntryFn) -> Context {
     let address = |end: *mut u8| StackPointer::new(end as usize).expect("a stack does not lie at address 0");
     let bounds = Bounds { top: address(top), limit: address(limit) };
     let record = Box::into_raw(Box::<Record>::new_uninit()).cast::<Record>();
@@ -71,7 +71,7 @@ pub(crate) unsafe fn create(top: *mut u8, limit: *mut u8, entry: Entry) -> Conte
 /// # Safety
 /// On the scheduler's stack; `*fiber` is suspended or fresh, and belongs to this thread; both places outlive the call. See `mod.rs`.
 #[inline(always)]
-pub(crate) unsafe fn resume(fiber: *mut Context, home: *mut Home, word: usize) -> usize {
+pub(crate) unsafe fn resume(fiber: *mut Context, home: *mut SchedulerContext, word: usize) -> usize {
     let control = control_words();
     // SAFETY: the record of a suspended fiber is valid and no other code uses it (invariant 1 in `mod.rs`). The reference to the coroutine
     // is used by corosensei alone; the fiber touches the other field.
@@ -93,7 +93,7 @@ pub(crate) unsafe fn resume(fiber: *mut Context, home: *mut Home, word: usize) -
 /// # Safety
 /// On a fiber's stack; `home` is what the `resume` that continued this fiber saved into. See `mod.rs`.
 #[inline(always)]
-pub(crate) unsafe fn suspend(fiber: *mut Context, home: *mut Home, word: usize) -> usize {
+pub(crate) unsafe fn suspend(fiber: *mut Context, home: *mut SchedulerContext, word: usize) -> usize {
     let control = control_words();
     // SAFETY: `resume` wrote our record into `*home`; the yielder was written by `body` and lies on this stack.
     let word = unsafe {
@@ -109,7 +109,7 @@ pub(crate) unsafe fn suspend(fiber: *mut Context, home: *mut Home, word: usize) 
 ///
 /// # Safety
 /// On the stack of the fiber that was resumed from `home`. `f` neither unwinds nor switches.
-pub(crate) unsafe fn call_on_home(home: *const Home, f: HomeCall, data: *mut ()) {
+pub(crate) unsafe fn call_on_home(home: *const SchedulerContext, f: HomeCall, data: *mut ()) {
     let data = data as usize;
     // SAFETY: as in `suspend`; `f` and `data` are the caller's promise, and the thread stays the same.
     unsafe {

@@ -29,7 +29,7 @@
 //!    The `fiber` given to `suspend` may be another place than the one `resume` read (a stack that goes on with a new fiber).
 //! 3. A stack outlives its context. A context is destroyed while it is suspended (or was never run), and nothing on its stack needs
 //!    dropping: the stack is abandoned, not unwound (only the thread back-end unwinds it, to end the thread).
-//! 4. `home` was entered ([`Home::enter`]) before anything is resumed from it.
+//! 4. `home` was entered ([`SchedulerContext::enter`]) before anything is resumed from it.
 //! 5. A started context stays on the OS thread that first resumed it (law 1).
 //! 6. `entry` neither returns nor unwinds. Its ABI is `C-unwind` only because the thread back-end ends an abandoned thread by unwinding.
 
@@ -94,14 +94,14 @@ pub(crate) struct Suspended {
 /// The scheduler's own execution while a fiber runs.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
-pub(crate) struct Home {
+pub(crate) struct SchedulerContext {
     context: Context,
     /// Its control words, which stay as they are: no code but fibra's runs on the scheduler's stack (except for panic hooks, on behalf of a
     /// fiber). A fiber that leaves with other control words keeps them; see `x86_64.rs`. Zero before the first loop.
     words: u64,
 }
 
-impl Home {
+impl SchedulerContext {
     /// A loop begins, which will resume fibers from here: with the control words that all loops of this home have had. Returns those that
     /// the thread had before, for [`leave`](Self::leave).
     pub(crate) fn enter(&mut self) -> u64 {
@@ -120,7 +120,7 @@ impl Home {
 }
 
 /// The first function on a fiber's stack. It is given the word of the first `resume` and never returns.
-pub(crate) type Entry = unsafe extern "C-unwind" fn(usize) -> !;
+pub(crate) type EntryFn = unsafe extern "C-unwind" fn(usize) -> !;
 
 /// The function that `call_on_home` runs.
 pub(crate) type HomeCall = unsafe extern "C" fn(*mut ());

@@ -6,7 +6,7 @@ mod measure;
 #[cfg(all(target_arch = "x86_64", not(any(fibra_asan, fibra_tsan))))]
 mod own_only;
 
-use super::{Context, Entry, Home, HomeCall};
+use super::{Context, EntryFn, HomeCall, SchedulerContext};
 use crate::prim::sync::Mutex;
 use std::alloc::Layout;
 use std::cell::Cell;
@@ -24,10 +24,10 @@ fn a_context_is_one_word() {
 /// A back-end as a type.
 trait Switch: 'static {
     const OWN_THREAD: bool;
-    unsafe fn create(top: *mut u8, limit: *mut u8, entry: Entry) -> Context;
-    unsafe fn resume(fiber: *mut Context, home: *mut Home, word: usize) -> usize;
-    unsafe fn suspend(fiber: *mut Context, home: *mut Home, word: usize) -> usize;
-    unsafe fn call_on_home(home: *const Home, f: HomeCall, data: *mut ());
+    unsafe fn create(top: *mut u8, limit: *mut u8, entry: EntryFn) -> Context;
+    unsafe fn resume(fiber: *mut Context, home: *mut SchedulerContext, word: usize) -> usize;
+    unsafe fn suspend(fiber: *mut Context, home: *mut SchedulerContext, word: usize) -> usize;
+    unsafe fn call_on_home(home: *const SchedulerContext, f: HomeCall, data: *mut ());
     unsafe fn destroy(fiber: Context);
     fn watch_mxcsr(on: bool);
 }
@@ -37,21 +37,21 @@ macro_rules! back_end {
         struct $name;
         impl Switch for $name {
             const OWN_THREAD: bool = super::$module::OWN_THREAD;
-            unsafe fn create(top: *mut u8, limit: *mut u8, entry: Entry) -> Context {
+            unsafe fn create(top: *mut u8, limit: *mut u8, entry: EntryFn) -> Context {
                 // SAFETY: the caller's promise, which is the same.
                 unsafe { super::$module::create(top, limit, entry) }
             }
             #[inline(always)]
-            unsafe fn resume(fiber: *mut Context, home: *mut Home, word: usize) -> usize {
+            unsafe fn resume(fiber: *mut Context, home: *mut SchedulerContext, word: usize) -> usize {
                 // SAFETY: the caller's promise, which is the same.
                 unsafe { super::$module::resume(fiber, home, word) }
             }
             #[inline(always)]
-            unsafe fn suspend(fiber: *mut Context, home: *mut Home, word: usize) -> usize {
+            unsafe fn suspend(fiber: *mut Context, home: *mut SchedulerContext, word: usize) -> usize {
                 // SAFETY: the caller's promise, which is the same.
                 unsafe { super::$module::suspend(fiber, home, word) }
             }
-            unsafe fn call_on_home(home: *const Home, f: HomeCall, data: *mut ()) {
+            unsafe fn call_on_home(home: *const SchedulerContext, f: HomeCall, data: *mut ()) {
                 // SAFETY: the caller's promise, which is the same.
                 unsafe { super::$module::call_on_home(home, f, data) }
             }
@@ -103,19 +103,19 @@ impl Drop for Stack {
 }
 
 /// A home with the control words of this thread.
-fn entered_home() -> Home {
-    let mut home = Home::default();
+fn entered_home() -> SchedulerContext {
+    let mut home = SchedulerContext::default();
     home.enter();
     home
 }
 
 /// The places of a fiber and its home.
-struct Places(Cell<Context>, Cell<Home>);
+struct Places(Cell<Context>, Cell<SchedulerContext>);
 
 /// The fiber's own side of the connection.
 struct Inside<S> {
     fiber: Cell<Context>,
-    home: Cell<Home>,
+    home: Cell<SchedulerContext>,
     back_end: PhantomData<S>,
 }
 
@@ -351,17 +351,17 @@ fn control_words_belong_to_the_fiber<S: Switch>() {
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn a_later_loop_has_the_words_of_the_first() {
-    let mut home = Home::default();
+    let mut home = SchedulerContext::default();
     let first = home.enter();
     let of_home = control_words();
-    Home::leave(first);
+    SchedulerContext::leave(first);
     let changed = (0x1F80 | 1 << 13, 0x037F | 1 << 10);
     set_control_words(changed);
     let second = home.enter();
     let inside = control_words();
-    Home::leave(second);
+    SchedulerContext::leave(second);
     let after = control_words();
-    Home::leave(first);
+    SchedulerContext::leave(first);
     assert_eq!((inside, after), (of_home, changed));
 }
 
@@ -530,7 +530,7 @@ fn a_thousand_fibers_interleave<S: Switch>() {
         }
     }
     for (id, fiber) in fibers.iter_mut().enumerate() {
-        assert_eq!(fiber.resume(rounds + id), (0..=rounds).map(|round| round + id).sum());
+        assert_eq!(fiber.resume(rounds + id), (0..=rounds).map(|round| round + id).sum::<usize>());
         assert!(fiber.done);
     }
 }

@@ -4,14 +4,14 @@
 //! A context is the address of a [`Record`], kept alive by a counted reference in the context and one in the thread. `resume` writes
 //! it into `*home` too, so that `suspend` finds its own; no thread-local is used, because the checkers run many threads on one.
 //!
-//! The hand-over is one word under one lock, [`Turn`]: the side whose turn it is goes on, the other side waits. The lock also orders all
-//! memory of the two sides, as a real switch would.
+//! The hand-over is one word under one lock, [`ThreadTurn`]: the side whose turn it is goes on, the other side waits. The lock also orders
+//! all memory of the two sides, as a real switch would.
 //!
 //! The thread starts at the first `resume`: a context that never ran costs no thread. `destroy` of a suspended context makes its
 //! `suspend` unwind up to the thread's first function and waits for that; the entry function must let it pass, and nothing that
 //! is dropped on the way may suspend.
 
-use super::{Context, Entry, Home, HomeCall, Suspended};
+use super::{Context, EntryFn, HomeCall, SchedulerContext, Suspended};
 use crate::prim::bug::seeded_bug;
 use crate::prim::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::panic::{self, AssertUnwindSafe};
@@ -21,13 +21,13 @@ pub(crate) const OWN_THREAD: bool = true;
 
 /// The side that may go on.
 #[derive(Debug)]
-enum Turn {
+enum ThreadTurn {
     /// Neither side: there is no thread yet.
-    Fresh(Entry),
+    Fresh(EntryFn),
     /// The fiber, with the word it was resumed with.
     Fiber(usize),
     /// The scheduler that resumed the fiber, with the word that the fiber suspended with.
-    Home(usize),
+    SchedulerContext(usize),
     /// The fiber's thread, which is to end.
     Abandoned,
     /// The scheduler that abandoned the fiber: the fiber's thread will not touch anything any more.
@@ -36,7 +36,7 @@ enum Turn {
 
 #[derive(Debug)]
 struct Record {
-    turn: Mutex<Turn>,
+    turn: Mutex<ThreadTurn>,
     changed: Condvar,
 }
 
@@ -45,7 +45,12 @@ struct Abandon;
 
 impl Record {
     /// Hands the turn over and waits until `mine` accepts it.
-    fn hand_over<R>(&self, mut turn: MutexGuard<'_, Turn>, to: Turn, mine: impl Fn(&Turn) -> Option<R>) -> R {
+    fn hand_over<R>(
+        &self,
+        mut turn: MutexGuard<'_, ThreadTurn>,
+        to: ThreadTurn,
+        mine: impl Fn(&ThreadTurn) -> Option<R>,
+    ) -> R {
         *turn = to;
         // All and not one: after `destroy` and a late wake-up both sides may wait here.
         if !seeded_bug("turn_not_notified") {
@@ -60,11 +65,11 @@ impl Record {
     }
 
     /// The body of the fiber's thread.
-    fn run(&self, entry: Entry) {
+    fn run(&self, entry: EntryFn) {
         let first = {
             let turn = self.turn.lock();
             match *turn {
-                Turn::Fiber(word) => word,
+                ThreadTurn::Fiber(word) => word,
                 _ => unreachable!("the turn was handed over before the thread was started"),
             }
         };
@@ -79,7 +84,7 @@ impl Record {
             #[cfg(not(any(loom, shuttle)))]
             std::process::abort();
         }
-        *self.turn.lock() = Turn::Ended;
+        *self.turn.lock() = ThreadTurn::Ended;
         self.changed.notify_all();
     }
 }
@@ -88,8 +93,8 @@ impl Record {
 ///
 /// # Safety
 /// None here; the other back-ends need the stack.
-pub(crate) unsafe fn create(_top: *mut u8, _limit: *mut u8, entry: Entry) -> Context {
-    let record = Arc::new(Record { turn: Mutex::new(Turn::Fresh(entry)), changed: Condvar::new() });
+pub(crate) unsafe fn create(_top: *mut u8, _limit: *mut u8, entry: EntryFn) -> Context {
+    let record = Arc::new(Record { turn: Mutex::new(ThreadTurn::Fresh(entry)), changed: Condvar::new() });
     Context(Arc::into_raw(record) as usize)
 }
 
@@ -97,22 +102,22 @@ pub(crate) unsafe fn create(_top: *mut u8, _limit: *mut u8, entry: Entry) -> Con
 ///
 /// # Safety
 /// `*fiber` is suspended or fresh; both places outlive the call. See `mod.rs`.
-pub(crate) unsafe fn resume(fiber: *mut Context, home: *mut Home, word: usize) -> usize {
+pub(crate) unsafe fn resume(fiber: *mut Context, home: *mut SchedulerContext, word: usize) -> usize {
     // SAFETY: the context holds a reference to its record until `destroy`.
     let record = unsafe {
         (*home).context = *fiber;
         &*((*fiber).0 as *const Record)
     };
     let mut turn = record.turn.lock();
-    if let Turn::Fresh(entry) = *turn {
+    if let ThreadTurn::Fresh(entry) = *turn {
         // Set before the thread can look; `hand_over` sets it again to the same value.
-        *turn = Turn::Fiber(word);
+        *turn = ThreadTurn::Fiber(word);
         // SAFETY: the address came from `Arc::into_raw`; the new reference is the thread's.
         let shared = unsafe { share(record) };
         start(move || shared.run(entry));
     }
-    record.hand_over(turn, Turn::Fiber(word), |turn| match *turn {
-        Turn::Home(word) => Some(word),
+    record.hand_over(turn, ThreadTurn::Fiber(word), |turn| match *turn {
+        ThreadTurn::SchedulerContext(word) => Some(word),
         _ => None,
     })
 }
@@ -121,16 +126,16 @@ pub(crate) unsafe fn resume(fiber: *mut Context, home: *mut Home, word: usize) -
 ///
 /// # Safety
 /// On a fiber's thread; `home` is what the `resume` that continued this fiber saved into. See `mod.rs`.
-pub(crate) unsafe fn suspend(fiber: *mut Context, home: *mut Home, word: usize) -> usize {
+pub(crate) unsafe fn suspend(fiber: *mut Context, home: *mut SchedulerContext, word: usize) -> usize {
     // SAFETY: `resume` wrote our record into `*home`; this thread holds a reference to it.
     let record = unsafe {
         *fiber = (*home).context;
         &*((*home).context.0 as *const Record)
     };
     let turn = record.turn.lock();
-    let resumed = record.hand_over(turn, Turn::Home(word), |turn| match *turn {
-        Turn::Fiber(word) => Some(Some(word)),
-        Turn::Abandoned => Some(None),
+    let resumed = record.hand_over(turn, ThreadTurn::SchedulerContext(word), |turn| match *turn {
+        ThreadTurn::Fiber(word) => Some(Some(word)),
+        ThreadTurn::Abandoned => Some(None),
         _ => None,
     });
     resumed.unwrap_or_else(|| panic::resume_unwind(Box::new(Abandon)))
@@ -140,7 +145,7 @@ pub(crate) unsafe fn suspend(fiber: *mut Context, home: *mut Home, word: usize) 
 ///
 /// # Safety
 /// `f` neither unwinds nor switches.
-pub(crate) unsafe fn call_on_home(_home: *const Home, f: HomeCall, data: *mut ()) {
+pub(crate) unsafe fn call_on_home(_home: *const SchedulerContext, f: HomeCall, data: *mut ()) {
     // SAFETY: the caller's promise.
     unsafe { f(data) }
 }
@@ -160,8 +165,8 @@ pub(crate) unsafe fn destroy(fiber: Context) {
     let record = unsafe { Arc::from_raw(fiber.0 as *const Record) };
     let turn = record.turn.lock();
     match *turn {
-        Turn::Fresh(_) => {}
-        _ => record.hand_over(turn, Turn::Abandoned, |turn| matches!(turn, Turn::Ended).then_some(())),
+        ThreadTurn::Fresh(_) => {}
+        _ => record.hand_over(turn, ThreadTurn::Abandoned, |turn| matches!(turn, ThreadTurn::Ended).then_some(())),
     }
 }
 
@@ -197,13 +202,13 @@ mod model {
     use crate::prim::cell::UnsafeCell;
 
     /// The data that the two sides share without any ordering of their own: the hand-over must provide it.
-    struct Shared {
+    struct HandedOver {
         fiber: UnsafeCell<Context>,
-        home: UnsafeCell<Home>,
+        home: UnsafeCell<SchedulerContext>,
         data: UnsafeCell<usize>,
     }
 
-    impl Shared {
+    impl HandedOver {
         /// A read-modify-write of the data in which loom would notice an overlap.
         fn add(&self, n: usize) -> usize {
             // SAFETY: only the side whose turn it is gets here; that is what the model checks.
@@ -213,14 +218,14 @@ mod model {
             })
         }
 
-        fn places(&self) -> (*mut Context, *mut Home) {
+        fn places(&self) -> (*mut Context, *mut SchedulerContext) {
             (self.fiber.with_mut(|place| place), self.home.with_mut(|place| place))
         }
     }
 
     unsafe extern "C-unwind" fn entry(shared: usize) -> ! {
         // SAFETY: the model's local, which outlives the fiber: `destroy` waits for it.
-        let shared = unsafe { &*(shared as *const Shared) };
+        let shared = unsafe { &*(shared as *const HandedOver) };
         let (fiber, home) = shared.places();
         let mut word = 100;
         loop {
@@ -233,9 +238,9 @@ mod model {
     fn alternate() {
         // SAFETY: the stack is not used by this back-end.
         let context = unsafe { create(std::ptr::null_mut(), std::ptr::null_mut(), entry) };
-        let shared = Box::new(Shared {
+        let shared = Box::new(HandedOver {
             fiber: UnsafeCell::new(context),
-            home: UnsafeCell::new(Home::default()),
+            home: UnsafeCell::new(SchedulerContext::default()),
             data: UnsafeCell::new(1),
         });
         let (fiber, home) = shared.places();

@@ -34,17 +34,17 @@
 //! registers a call may change, xmm/ymm/zmm 0 to 31, the mask registers k0 to k7, mmx, the x87 stack, AMX tiles) plus r12 to r15. The
 //! direction flag is clear by ABI. Shadow stacks (CET) are not followed; Rust programs do not run with them.
 //!
-//! **Control words** (S0-14). All code that a worker runs has the same ones, those of its [`Home`], as long as no fiber changes them. So a
-//! resume leaves them alone. A fiber that suspends compares its x87 control word with the home's. If it has changed them, it keeps its own
-//! below its stack pointer, loads the home's, and notes as the place to go on one that loads its own again. MXCSR, the word of SSE, is not
-//! compared: reading it takes 5 ns (measured on AMD), which would treble the cost of a switch. A difference in the x87 word is taken as
-//! the sign to exchange MXCSR too. The C library's functions (`fesetround`, `feenableexcept`, `fesetenv`) always change both. For code that
-//! changes MXCSR alone there is [`watch_mxcsr`], which makes every suspension compare it. (Rust code itself may never run with a changed
-//! MXCSR; only foreign code and assembly have a right to one.) Only MXCSR's control bits are compared: any inexact operation changes its
-//! status bits, and the ABI does not preserve them.
+//! **Control words** (S0-14). All code that a worker runs has the same ones, those of its [`SchedulerContext`], as long as no fiber changes
+//! them. So a resume leaves them alone. A fiber that suspends compares its x87 control word with the home's. If it has changed them, it
+//! keeps its own below its stack pointer, loads the home's, and notes as the place to go on one that loads its own again. MXCSR, the word
+//! of SSE, is not compared: reading it takes 5 ns (measured on AMD), which would treble the cost of a switch. A difference in the x87 word
+//! is taken as the sign to exchange MXCSR too. The C library's functions (`fesetround`, `feenableexcept`, `fesetenv`) always change both.
+//! For code that changes MXCSR alone there is [`watch_mxcsr`], which makes every suspension compare it. (Rust code itself may never run
+//! with a changed MXCSR; only foreign code and assembly have a right to one.) Only MXCSR's control bits are compared: any inexact operation
+//! changes its status bits, and the ABI does not preserve them.
 
 use super::sanitizer::{self, SanitizedStack};
-use super::{Context, Entry, Home, HomeCall, Suspended};
+use super::{Context, EntryFn, HomeCall, SchedulerContext, Suspended};
 use crate::prim::peek::peek_words;
 use core::arch::{asm, naked_asm};
 use core::mem::MaybeUninit;
@@ -71,7 +71,7 @@ pub(crate) fn watch_mxcsr(on: bool) {
 ///
 /// # Safety
 /// `[limit, top)` is writable, unused, at least a page, `top` is 16-byte aligned; it stays so until the context is abandoned.
-pub(crate) unsafe fn create(top: *mut u8, limit: *mut u8, entry: Entry) -> Context {
+pub(crate) unsafe fn create(top: *mut u8, limit: *mut u8, entry: EntryFn) -> Context {
     debug_assert!((top as usize).is_multiple_of(16) && limit < top);
     // SAFETY: the caller gives us the stack; everything written lies in it, at the places pictured above.
     unsafe {
@@ -106,7 +106,7 @@ macro_rules! keep_sanitized {
 /// # Safety
 /// On the scheduler's stack; `*fiber` is suspended or fresh, and belongs to this thread; both places outlive the call. See `mod.rs`.
 #[inline(always)]
-pub(crate) unsafe fn resume(fiber: *mut Context, home: *mut Home, word: usize) -> usize {
+pub(crate) unsafe fn resume(fiber: *mut Context, home: *mut SchedulerContext, word: usize) -> usize {
     let mut own = MaybeUninit::<SanitizedStack>::uninit();
     let own = own.as_mut_ptr();
     let answer;
@@ -150,13 +150,17 @@ pub(crate) unsafe fn resume(fiber: *mut Context, home: *mut Home, word: usize) -
 /// # Safety
 /// On a fiber's stack; `home` is what the `resume` that continued this fiber saved into. See `mod.rs`.
 #[inline(always)]
-pub(crate) unsafe fn suspend(fiber: *mut Context, home: *mut Home, word: usize) -> usize {
+pub(crate) unsafe fn suspend(fiber: *mut Context, home: *mut SchedulerContext, word: usize) -> usize {
     let mut own = MaybeUninit::<SanitizedStack>::uninit();
     let own = own.as_mut_ptr();
     // Relaxed: see `watch_mxcsr`.
     let watch = WATCH_MXCSR.load(Ordering::Relaxed);
     let answer;
-    const { assert!(std::mem::offset_of!(Home, context) == 0 && std::mem::offset_of!(Home, words) == 8) };
+    const {
+        assert!(
+            std::mem::offset_of!(SchedulerContext, context) == 0 && std::mem::offset_of!(SchedulerContext, words) == 8
+        )
+    };
     // SAFETY: as in `resume`: `*home` holds the suspended execution that resumed this one.
     unsafe {
         let target = (*home).context;
@@ -271,7 +275,7 @@ unsafe extern "C" fn enter() {
 }
 
 /// Finishes the arrival on a new stack and calls the entry function.
-unsafe extern "C-unwind" fn first(word: usize, entry: Entry) -> ! {
+unsafe extern "C-unwind" fn first(word: usize, entry: EntryFn) -> ! {
     // SAFETY: we have just arrived on this stack for the first time; `entry` is what `create` was given.
     unsafe {
         sanitizer::arrive_first();
@@ -284,7 +288,7 @@ unsafe extern "C-unwind" fn first(word: usize, entry: Entry) -> ! {
 ///
 /// # Safety
 /// On the stack of the fiber that was resumed from `home`. `f` neither unwinds nor switches.
-pub(crate) unsafe fn call_on_home(home: *const Home, f: HomeCall, data: *mut ()) {
+pub(crate) unsafe fn call_on_home(home: *const SchedulerContext, f: HomeCall, data: *mut ()) {
     // SAFETY: home is suspended while its fiber runs, so everything below the red zone of its stack pointer is free.
     unsafe { sanitizer::visit(sanitized((*home).context), f, data, |f, data| call_below((*home).context, f, data)) }
 }

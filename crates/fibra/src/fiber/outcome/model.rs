@@ -72,7 +72,7 @@ impl World {
         match finished {
             Finish::LeaveToHandle => {}
             Finish::Recycle => self.recycle(),
-            Finish::WakeJoiners => {
+            Finish::CompleteJoiners => {
                 while self.set_joiner(false) {
                     *self.woken.lock() = true;
                     self.bell.notify_one();

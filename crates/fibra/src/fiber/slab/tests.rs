@@ -3,7 +3,7 @@
 use super::*;
 use crate::fiber::testing::passes_in_child;
 use crate::prim::atomic::AtomicBool;
-use crate::waiter::word::{Claim, Commit, State, WaitKind};
+use crate::waiter::word::{Claim, Commit, WaitKind, WaiterState};
 
 /// A life of a frame up to a wait, which is over at the end; returns the ticket that a stale waker of it holds.
 fn live(frame: FrameRef, waits: u64) -> Ticket {
@@ -70,7 +70,7 @@ fn frames_give_out_no_ticket_twice_when_their_memory_went_back() {
         assert_eq!(addresses(&frames), addresses(&again), "no new ones were made");
         for (frame, ticket) in frames.iter().zip(&stale) {
             let word = &frame.waiter.word;
-            assert!(word.snapshot().is(State::Init) && memory(frame).ticket().to_bits() >= ticket.to_bits());
+            assert!(word.snapshot().is(WaiterState::Init) && memory(frame).ticket().to_bits() >= ticket.to_bits());
             let start = word.publish_spawned();
             assert!(!word.start(*ticket) && word.start(start));
             let _ = word.begin_park(WaitKind::Revocable);
@@ -185,8 +185,8 @@ fn a_worker_has_frames_of_its_own() {
 
 // S1-41: a frame that was taken belongs to the taker alone, whichever threads take at the same time, from the reserve or from caches.
 #[test]
-fn nobody_else_has_a_frame_that_was_taken() {
-    passes_in_child("fiber::slab::tests::nobody_else_has_a_frame_that_was_taken", &[], || {
+fn no_other_thread_has_a_frame_that_was_taken() {
+    passes_in_child("fiber::slab::tests::no_other_thread_has_a_frame_that_was_taken", &[], || {
         let owners: Vec<AtomicBool> = (0..64 * CHUNK).map(|_| AtomicBool::new(false)).collect();
         let numbers = |frame: FrameRef| {
             let (mut number, here) = (0, ptr::from_ref(frame));

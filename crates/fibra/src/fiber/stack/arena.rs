@@ -108,12 +108,12 @@ impl Region {
 }
 
 /// An entry of the registry; never freed.
-struct Entry {
+struct ArenaEntry {
     region: AtomicUsize,
-    next: *const Entry,
+    next: *const ArenaEntry,
 }
 
-static REGISTRY: AtomicPtr<Entry> = AtomicPtr::new(std::ptr::null_mut());
+static REGISTRY: AtomicPtr<ArenaEntry> = AtomicPtr::new(std::ptr::null_mut());
 
 /// The stack in whose slot an address lies.
 #[derive(Clone, Copy, Debug)]
@@ -141,7 +141,7 @@ pub(crate) fn find(address: usize) -> Option<Found> {
     // Acquire: pairs with the release store in `register`; the entries behind the head are complete.
     let mut entry = REGISTRY.load(Ordering::Acquire).cast_const();
     // SAFETY: entries are leaked, and complete before they are reachable.
-    while let Some(Entry { region, next }) = unsafe { entry.as_ref() } {
+    while let Some(ArenaEntry { region, next }) = unsafe { entry.as_ref() } {
         // Relaxed: the word is all there is to read. A fiber that runs on a stack of the region got it after the word was
         // written.
         let region = Region(region.load(Ordering::Relaxed));
@@ -190,11 +190,11 @@ pub(super) struct Arenas {
     /// How many `mprotect` guards there are, for the cap.
     protected: usize,
     /// Registry entries of own mappings that were unmapped.
-    vacant: Vec<&'static Entry>,
+    vacant: Vec<&'static ArenaEntry>,
 }
 
-// SAFETY: `Entry::next` is a raw pointer to a leaked entry and never changes.
-unsafe impl Sync for Entry {}
+// SAFETY: `ArenaEntry::next` is a raw pointer to a leaked entry and never changes.
+unsafe impl Sync for ArenaEntry {}
 
 static ARENAS: Mutex<Arenas> = Mutex::new(Arenas {
     growing: [const { Growing { base: 0, fresh: 0, slots: 0, next_len: FIRST_ARENA } }; POOLED],
@@ -269,7 +269,7 @@ impl Arenas {
         }
         // Relaxed: only changed under the lock that the caller holds.
         let next = REGISTRY.load(Ordering::Relaxed);
-        let entry = Box::leak(Box::new(Entry { region: AtomicUsize::new(region.0), next }));
+        let entry = Box::leak(Box::new(ArenaEntry { region: AtomicUsize::new(region.0), next }));
         // Release: pairs with the acquire load in `find`.
         REGISTRY.store(entry, Ordering::Release);
     }

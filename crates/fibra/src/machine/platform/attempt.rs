@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 
 use super::io::{Accepted, Extra, Io, Readiness};
 use super::reactor::Side;
-use super::socket::{Kind, Socket};
+use super::socket::{Socket, SocketKind};
 use super::{OP_ACCEPT, OP_CONNECT, OP_READ, OP_RECEIVE, OP_RECV_FROM, OP_SEND_TO, OP_WATCH, OP_WRITE, OP_WRITE_ALL};
 use crate::driver::transfer::{self, AGAIN, Errno};
 
@@ -72,17 +72,17 @@ pub(super) fn side(opcode: u32, io: &Io) -> Option<Side> {
 
 fn receive(socket: &Socket, room: &mut [u8]) -> Result<usize, Errno> {
     match socket.kind() {
-        Kind::Tcp | Kind::Socket => transfer::receive(socket.as_fd(), room),
-        Kind::File => transfer::read(socket.as_fd(), room),
-        Kind::Watched => Err(libc::EOPNOTSUPP),
+        SocketKind::Tcp | SocketKind::Socket => transfer::receive(socket.as_fd(), room),
+        SocketKind::File => transfer::read(socket.as_fd(), room),
+        SocketKind::Watched => Err(libc::EOPNOTSUPP),
     }
 }
 
 fn send(socket: &Socket, bytes: &[u8]) -> Result<usize, Errno> {
     match socket.kind() {
-        Kind::Tcp | Kind::Socket => transfer::send(socket.as_fd(), bytes),
-        Kind::File => transfer::write(socket.as_fd(), bytes),
-        Kind::Watched => Err(libc::EOPNOTSUPP),
+        SocketKind::Tcp | SocketKind::Socket => transfer::send(socket.as_fd(), bytes),
+        SocketKind::File => transfer::write(socket.as_fd(), bytes),
+        SocketKind::Watched => Err(libc::EOPNOTSUPP),
     }
 }
 
@@ -133,7 +133,7 @@ fn read(io: &mut Io, ends: bool) -> Tried {
     let Some(socket) = io.socket.as_ref().filter(|_| !room.is_empty()) else { return Tried::done(0) };
     match receive(socket, room) {
         Ok(number) => {
-            let drained = socket.kind() == Kind::Tcp && (1..room.len()).contains(&number) && !ends;
+            let drained = socket.kind() == SocketKind::Tcp && (1..room.len()).contains(&number) && !ends;
             Tried::Done { result: i32::try_from(number).unwrap_or(i32::MAX), drained, rings: false }
         }
         Err(error) => {
@@ -227,7 +227,7 @@ fn receive_into(io: &mut Io, means: &mut Means<'_>) -> Tried {
                 Ok(0) => return Tried::Done { result: 0, drained: false, rings },
                 Ok(number) => {
                     ring.write(&means.scratch[..number]);
-                    if socket.kind() == Kind::Tcp && number < means.scratch.len() && !means.ends {
+                    if socket.kind() == SocketKind::Tcp && number < means.scratch.len() && !means.ends {
                         return Tried::Waits { rings: true };
                     }
                     Ok(())

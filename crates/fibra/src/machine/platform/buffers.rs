@@ -18,9 +18,9 @@ use crate::prim::sync::Arc;
 /// assert_eq!((buffers.available(), buffers.size()), (4, 1024));
 /// ```
 #[derive(Clone)]
-pub struct Buffers(Arc<Shared>);
+pub struct Buffers(Arc<BuffersShared>);
 
-struct Shared {
+struct BuffersShared {
     size: usize,
     number: usize,
     free: SpinLock<Vec<Vec<u8>>>,
@@ -34,7 +34,7 @@ impl Buffers {
     pub fn new(number: usize, size: usize) -> Self {
         assert!(number > 0 && size > 0, "fibra: there must be a buffer, and a buffer has room for at least one byte");
         let free = (0..number).map(|_| vec![0; size]).collect();
-        Self(Arc::new(Shared { size, number, free: SpinLock::new(free) }))
+        Self(Arc::new(BuffersShared { size, number, free: SpinLock::new(free) }))
     }
 
     /// The size of each.

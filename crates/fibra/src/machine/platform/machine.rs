@@ -34,7 +34,7 @@ use super::super::port::Ports;
 use super::attempt::{Means, Tried, attempt, side};
 use super::io::{Extra, Io};
 use super::reactor::{NONE, Reactor, Side, Table};
-use super::socket::{Kind, Socket};
+use super::socket::{Socket, SocketKind};
 use super::waiting::Waiting;
 use super::{FIRST_OP, LAST_OP, OP_CLOSE, OP_CONNECT, OP_WATCH};
 use crate::driver::Registrar;
@@ -267,7 +267,7 @@ impl Round<'_, '_> {
     fn connect(&mut self, mut request: Request) {
         let Some(io) = request.data_mut::<Io>() else { return };
         let Extra::Address(to) = &io.extra else { return self.ports.complete(request, -libc::EINVAL) };
-        let kind = if to.ip().is_some() { Kind::Tcp } else { Kind::Socket };
+        let kind = if to.ip().is_some() { SocketKind::Tcp } else { SocketKind::Socket };
         match transfer::connect(to) {
             Ok((descriptor, is_done)) => {
                 let socket = Socket::new(descriptor, kind);
@@ -369,7 +369,7 @@ impl Round<'_, '_> {
     fn go_on_later(&mut self) {
         if !self.hand.more.is_empty() {
             for number in self.hand.more.drain(..) {
-                self.table.call(number);
+                self.table.stir_owner(number);
             }
         }
         if self.hand.starved.is_empty() && self.hand.unconnected.is_empty() {

@@ -24,7 +24,7 @@ use std::fmt;
 use std::rc::{Rc, Weak};
 
 use super::super::routing::Routing;
-use super::socket::{Shared, Socket};
+use super::socket::{Socket, SocketShared};
 use crate::driver::{Completion, Interest, OF_MACHINE, Registrar};
 use crate::prim::bug::seeded_bug;
 use crate::sched::rules::MachineIo;
@@ -58,7 +58,7 @@ pub(super) struct List {
 }
 
 /// The state of one descriptor.
-pub(super) struct Entry {
+pub(super) struct DescriptorEntry {
     /// The socket's own number; means nothing until it is `used`.
     id: u32,
     owner: u32,
@@ -71,10 +71,10 @@ pub(super) struct Entry {
     /// In which directions a try may succeed.
     hopeful: [bool; 2],
     pub(super) waiting: [List; 2],
-    socket: std::sync::Weak<Shared>,
+    socket: std::sync::Weak<SocketShared>,
 }
 
-impl Entry {
+impl DescriptorEntry {
     const fn unused() -> Self {
         let list = List { first: NONE, last: NONE };
         Self {
@@ -132,7 +132,7 @@ impl Entry {
 }
 
 /// The desk of a platform machine: where it is told of its descriptors.
-struct Desk {
+struct PlatformDesk {
     routing: Weak<Routing>,
     machine: u32,
     /// Descriptors with news.
@@ -145,32 +145,32 @@ const PIECE: usize = 64;
 
 /// By the number of the descriptor; in pieces, since the numbers of a process need not be dense here.
 pub(super) struct Table {
-    pieces: Vec<Option<Box<[Entry; PIECE]>>>,
-    desks: Vec<Option<Desk>>,
+    pieces: Vec<Option<Box<[DescriptorEntry; PIECE]>>>,
+    desks: Vec<Option<PlatformDesk>>,
 }
 
 impl Table {
-    pub(super) fn find(&mut self, number: u32) -> Option<&mut Entry> {
+    pub(super) fn find(&mut self, number: u32) -> Option<&mut DescriptorEntry> {
         let number = number as usize;
         self.pieces.get_mut(number / PIECE)?.as_mut().map(|piece| &mut piece[number % PIECE])
     }
 
-    fn make(&mut self, number: u32) -> &mut Entry {
+    fn make(&mut self, number: u32) -> &mut DescriptorEntry {
         let number = number as usize;
         if self.pieces.len() <= number / PIECE {
             self.pieces.resize_with(number / PIECE + 1, || None);
         }
         let piece = &mut self.pieces[number / PIECE];
-        &mut piece.get_or_insert_with(|| Box::new([const { Entry::unused() }; PIECE]))[number % PIECE]
+        &mut piece.get_or_insert_with(|| Box::new([const { DescriptorEntry::unused() }; PIECE]))[number % PIECE]
     }
 
     /// The entry of a socket, if it is this desk's.
-    pub(super) fn own(&mut self, desk: u32, socket: &Socket) -> Option<&mut Entry> {
+    pub(super) fn own(&mut self, desk: u32, socket: &Socket) -> Option<&mut DescriptorEntry> {
         self.find(socket.number()).filter(|entry| entry.used && entry.id == socket.id() && entry.owner == desk)
     }
 
     /// The entry of a socket, for a desk that is to work on it. None: another desk does.
-    pub(super) fn claim(&mut self, desk: u32, socket: &Socket) -> Option<&mut Entry> {
+    pub(super) fn claim(&mut self, desk: u32, socket: &Socket) -> Option<&mut DescriptorEntry> {
         let entry = self.make(socket.number());
         if !entry.used || entry.id != socket.id() {
             entry.clear();
@@ -186,7 +186,7 @@ impl Table {
     }
 
     /// Has the owner of a descriptor look at it.
-    pub(super) fn call(&mut self, number: u32) {
+    pub(super) fn stir_owner(&mut self, number: u32) {
         let Some(entry) = self.find(number) else { return };
         let owner = entry.owner as usize;
         let is_new = !std::mem::replace(&mut entry.listed, true);
@@ -206,7 +206,7 @@ impl Table {
         let number = socket.number();
         if let Some(entry) = self.find(number).filter(|entry| entry.used && entry.id == socket.id()) {
             entry.hopeful = [true; 2];
-            self.call(number);
+            self.stir_owner(number);
         }
     }
 
@@ -245,7 +245,7 @@ impl Reactor {
     /// A platform machine takes a desk.
     pub(super) fn join(&self, routing: &Rc<Routing>, machine: u32) -> u32 {
         let desks = &mut self.table.borrow_mut().desks;
-        let desk = Desk { routing: Rc::downgrade(routing), machine, news: Vec::new(), called: false };
+        let desk = PlatformDesk { routing: Rc::downgrade(routing), machine, news: Vec::new(), called: false };
         match desks.iter().position(Option::is_none) {
             Some(free) => {
                 desks[free] = Some(desk);
@@ -266,7 +266,7 @@ impl Reactor {
                 if let Some(socket) = entry.socket.upgrade().filter(|socket| socket.id() == entry.id) {
                     socket.leave(&self.registrar);
                 }
-                *entry = Entry::unused();
+                *entry = DescriptorEntry::unused();
             }
         }
         table.desks[desk as usize] = None;
@@ -290,7 +290,7 @@ impl MachineIo for Reactor {
             }
         }
         if is_awaited {
-            table.call(number);
+            table.stir_owner(number);
         }
     }
 }

@@ -27,7 +27,7 @@ use crate::prim::sync::Arc;
 
 /// What kind of thing a descriptor is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum SocketKind {
     /// A TCP connection or listener. A read that is shorter than its room has taken all there was.
     Tcp,
     /// Another socket.
@@ -53,14 +53,14 @@ pub(super) enum Kind {
 /// # Ok::<(), std::io::Error>(())
 /// ```
 #[derive(Clone)]
-pub struct Socket(Arc<Shared>);
+pub struct Socket(Arc<SocketShared>);
 
 /// The part of a socket that all handles share.
-pub(super) struct Shared {
+pub(super) struct SocketShared {
     descriptor: OwnedFd,
     /// Tells it from others that have or had the same number: unique, but for those 2^32 later.
     id: u32,
-    kind: Kind,
+    kind: SocketKind,
     closed: AtomicBool,
     homes: SpinLock<Homes>,
 }
@@ -68,21 +68,21 @@ pub(super) struct Shared {
 /// The drivers in which it is registered: usually one.
 #[derive(Default)]
 struct Homes {
-    first: Option<Home>,
-    others: Vec<Home>,
+    first: Option<SocketHome>,
+    others: Vec<SocketHome>,
 }
 
-struct Home {
+struct SocketHome {
     at: WeakRegistrar,
     interest: Interest,
 }
 
 impl Homes {
-    fn find(&mut self, registrar: &Registrar) -> Option<&mut Home> {
+    fn find(&mut self, registrar: &Registrar) -> Option<&mut SocketHome> {
         self.first.iter_mut().chain(&mut self.others).find(|home| home.at.id() == registrar.id())
     }
 
-    fn add(&mut self, home: Home) {
+    fn add(&mut self, home: SocketHome) {
         // Entries of drivers that are gone make room.
         match &mut self.first {
             Some(first) if first.at.upgrade().is_some() => {
@@ -94,7 +94,7 @@ impl Homes {
     }
 }
 
-impl Shared {
+impl SocketShared {
     pub(super) fn id(&self) -> u32 {
         self.id
     }
@@ -117,7 +117,7 @@ impl Shared {
                 registrar.watch(descriptor, key, before, now)?;
                 match homes.find(registrar) {
                     Some(home) => home.interest = now,
-                    None => homes.add(Home { at: registrar.downgrade(), interest }),
+                    None => homes.add(SocketHome { at: registrar.downgrade(), interest }),
                 }
             }
             Ok(now)
@@ -151,7 +151,7 @@ impl Shared {
 }
 
 /// First out of the drivers, then closed: a duplicate of the descriptor would keep its entries there.
-impl Drop for Shared {
+impl Drop for SocketShared {
     fn drop(&mut self) {
         // No operation waits for it: each would have a handle.
         self.leave_all(|_| ());
@@ -159,12 +159,12 @@ impl Drop for Shared {
 }
 
 impl Socket {
-    pub(super) fn new(descriptor: OwnedFd, kind: Kind) -> Self {
+    pub(super) fn new(descriptor: OwnedFd, kind: SocketKind) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         // Relaxed: a number that others do not have, that is all.
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
         let (closed, homes) = (AtomicBool::new(false), SpinLock::new(Homes::default()));
-        Self(Arc::new(Shared { descriptor, id, kind, closed, homes }))
+        Self(Arc::new(SocketShared { descriptor, id, kind, closed, homes }))
     }
 
     /// Makes a handle of a socket. It is put into non-blocking mode, which accepting needs; other calls never wait, whatever the mode.
@@ -172,7 +172,7 @@ impl Socket {
         // Cannot fail for an open descriptor.
         let _ = transfer::set_nonblocking(descriptor.as_fd());
         let is_tcp = socket::is_tcp(descriptor.as_fd());
-        Self::new(descriptor, if is_tcp { Kind::Tcp } else { Kind::Socket })
+        Self::new(descriptor, if is_tcp { SocketKind::Tcp } else { SocketKind::Socket })
     }
 
     /// Listens for TCP connections; port 0: on one that is free.
@@ -180,7 +180,7 @@ impl Socket {
     /// # Errors
     /// The address is in use, not of this machine, or not allowed.
     pub fn listen(address: SocketAddr) -> io::Result<Self> {
-        socket::listen(&address, false).map(|descriptor| Self::new(descriptor, Kind::Tcp))
+        socket::listen(&address, false).map(|descriptor| Self::new(descriptor, SocketKind::Tcp))
     }
 
     /// A duplicate of a descriptor that other code owns, to be [watched](super::watch()) and nothing else. Its mode is
@@ -190,7 +190,7 @@ impl Socket {
     /// There are no descriptors left.
     pub fn watching(descriptor: impl AsFd) -> io::Result<Self> {
         let duplicate = descriptor.as_fd().try_clone_to_owned()?;
-        Ok(Self::new(duplicate, Kind::Watched))
+        Ok(Self::new(duplicate, SocketKind::Watched))
     }
 
     /// The descriptor, if this is the last handle to it, and it was not closed.
@@ -242,7 +242,7 @@ impl Socket {
                 registrar.tell(self.0.key());
             }
         });
-        if Arc::strong_count(&self.0) > 1 && matches!(self.0.kind, Kind::Tcp | Kind::Socket) {
+        if Arc::strong_count(&self.0) > 1 && matches!(self.0.kind, SocketKind::Tcp | SocketKind::Socket) {
             // The shutdown ends the connection at once. Closing the descriptor would do so too, but another handle may
             // be using its number, so the close has to wait for the last handle.
             transfer::shut_down(self.as_fd());
@@ -250,7 +250,7 @@ impl Socket {
         true
     }
 
-    pub(super) fn kind(&self) -> Kind {
+    pub(super) fn kind(&self) -> SocketKind {
         self.0.kind
     }
 
@@ -266,7 +266,7 @@ impl Socket {
         self.0.register(registrar, interest)
     }
 
-    pub(super) fn downgrade(&self) -> std::sync::Weak<Shared> {
+    pub(super) fn downgrade(&self) -> std::sync::Weak<SocketShared> {
         Arc::downgrade(&self.0)
     }
 }
@@ -303,7 +303,7 @@ impl From<OwnedFd> for Socket {
         }
         // What cannot be put into that mode (a descriptor that only names a file) cannot be read either.
         let _ = transfer::set_nonblocking(descriptor.as_fd());
-        Self::new(descriptor, Kind::File)
+        Self::new(descriptor, SocketKind::File)
     }
 }
 

@@ -7,14 +7,14 @@
 //! Invariant: an operation in the slab is in the list of its descriptor and side, or (without a descriptor) in none.
 
 use super::super::op::Request;
-use super::reactor::{Entry, NONE, Side};
+use super::reactor::{DescriptorEntry, NONE, Side};
 
 pub(super) struct Waiting {
-    slots: Vec<Slot>,
+    slots: Vec<WaitingSlot>,
     free: u32,
 }
 
-pub(super) struct Slot {
+pub(super) struct WaitingSlot {
     /// None: the slot is free.
     pub(super) request: Option<Request>,
     /// The descriptor that it waits for.
@@ -30,7 +30,7 @@ impl Waiting {
         Self { slots: Vec::new(), free: NONE }
     }
 
-    pub(super) fn get(&mut self, index: u32) -> Option<&mut Slot> {
+    pub(super) fn get(&mut self, index: u32) -> Option<&mut WaitingSlot> {
         self.slots.get_mut(index as usize).filter(|slot| slot.request.is_some())
     }
 
@@ -41,7 +41,7 @@ impl Waiting {
             free => free,
         };
         request.owned.set_place(index);
-        let slot = Slot { request: Some(request), number, side, before: NONE, after: NONE };
+        let slot = WaitingSlot { request: Some(request), number, side, before: NONE, after: NONE };
         match self.slots.get_mut(index as usize) {
             Some(free) => {
                 self.free = free.after;
@@ -53,7 +53,7 @@ impl Waiting {
     }
 
     /// Puts it at the end of a descriptor's list.
-    pub(super) fn link(&mut self, entry: &mut Entry, index: u32) {
+    pub(super) fn link(&mut self, entry: &mut DescriptorEntry, index: u32) {
         let slot = &mut self.slots[index as usize];
         let list = &mut entry.waiting[slot.side as usize];
         slot.before = list.last;
@@ -64,7 +64,7 @@ impl Waiting {
     }
 
     /// Takes it out of its descriptor's list, if that is the entry, and out of the slab.
-    pub(super) fn take(&mut self, entry: Option<&mut Entry>, index: u32) -> Option<Request> {
+    pub(super) fn take(&mut self, entry: Option<&mut DescriptorEntry>, index: u32) -> Option<Request> {
         let free = self.free;
         let slot = self.get(index)?;
         let request = slot.request.take();

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use super::{Claim, Withdrawn};
+use super::{CaptureClaim, Withdrawn};
 use crate::prim::cell::UnsafeCell;
 use crate::prim::model::{check, thread};
 
 struct Buffer {
-    claim: Claim,
+    claim: CaptureClaim,
     /// The number of the thread that has written it, twice: a torn answer shows as two different numbers.
     answer: UnsafeCell<(u32, u32)>,
 }
@@ -19,7 +19,7 @@ unsafe impl Send for Buffer {}
 
 impl Buffer {
     fn new() -> Arc<Self> {
-        Arc::new(Self { claim: Claim::new(), answer: UnsafeCell::new((0, 0)) })
+        Arc::new(Self { claim: CaptureClaim::new(), answer: UnsafeCell::new((0, 0)) })
     }
 
     /// The handler's part.

@@ -14,7 +14,7 @@ use std::time::Duration;
 use super::{Doing, running};
 use crate::monitor::errands;
 use crate::sched::monitoring::StallConfig;
-use crate::sched::shared::Shared;
+use crate::sched::shared::RuntimeShared;
 
 /// A window is so many times what counts as a stall.
 const WINDOW: u64 = 5;
@@ -35,7 +35,14 @@ impl Lost {
     }
 
     /// A look at a worker that is awake.
-    pub(super) fn look(&mut self, shared: &Shared, worker: usize, thread: u32, elapsed: u64, config: &StallConfig) {
+    pub(super) fn look(
+        &mut self,
+        shared: &RuntimeShared,
+        worker: usize,
+        thread: u32,
+        elapsed: u64,
+        config: &StallConfig,
+    ) {
         let sleeps = shared.remotes[worker].stats.sleeps.get();
         let doing = Doing::of(thread);
         let is_awake = running(shared, worker).is_some() && shared.remotes[worker].stats.sleeps.get() == sleeps;

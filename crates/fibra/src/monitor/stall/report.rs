@@ -106,20 +106,20 @@ impl Case {
 
 /// Where cases are handed in.
 #[derive(Debug, Default)]
-pub(super) struct Desk {
-    state: Mutex<State>,
+pub(super) struct ReportDesk {
+    state: Mutex<ReportedStalls>,
     done: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct ReportedStalls {
     busy: bool,
     sites: HashSet<String>,
     /// Stalls whose sites are known to be in `sites`, the spawn site of the fiber, and the functions on its stack.
     seen: HashSet<(String, Vec<u64>)>,
 }
 
-impl Desk {
+impl ReportDesk {
     /// Is there nothing under way?
     pub(super) fn is_free(&self) -> bool {
         !self.state.lock().busy
@@ -188,7 +188,7 @@ impl Desk {
 }
 
 /// The desk is free again, also after a panic.
-struct Free<'a>(&'a Desk);
+struct Free<'a>(&'a ReportDesk);
 
 impl Drop for Free<'_> {
     fn drop(&mut self) {

@@ -74,7 +74,7 @@ impl std::fmt::Debug for Fake {
     }
 }
 
-impl Place for Fake {
+impl RegisteringDriver for Fake {
     type Weak = Fake;
     fn weak(&self) -> Fake {
         self.clone()
@@ -199,7 +199,7 @@ fn model_no_report_is_lost() {
 // A reader waits with another driver and gives up, and no thread delivers that driver's completions. A reader that waits with its own
 // driver is served all the same.
 #[test]
-fn model_nobody_depends_on_a_driver_of_others() {
+fn model_no_waiter_depends_on_a_driver_of_others() {
     check(2, || {
         let model = Model::new();
         let driver = serve(&model, 0);
@@ -277,7 +277,7 @@ fn model_cancellation_waits_for_the_report() {
 
 // The socket is closed while one of its completions is under way: the completion does not reach the next socket of the source.
 #[test]
-fn model_a_late_report_reaches_nobody() {
+fn model_a_late_report_reaches_no_waiter() {
     check(3, || {
         let model = Model::new();
         let reporter = {

@@ -45,7 +45,7 @@ fn a_single_worker_woken_in_vain_can_be_woken_again() {
     for _ in 0..100 {
         asleep();
         // What `inject` does after its push, the push having been seen before.
-        shared.wake_one();
+        shared.wake_any_worker();
         asleep();
         assert_eq!(shared.idle.searching(), 0);
     }

@@ -19,8 +19,8 @@ impl World {
         Arc::new(Self { idle: Idle::new(1, 1), driver: Driver::default(), work: AtomicU64::new(0) })
     }
 
-    fn wake_directed(&self) {
-        if self.idle.wake_directed(0) {
+    fn wake_worker(&self) {
+        if self.idle.wake_worker(0) {
             self.driver.kick();
         }
     }
@@ -36,7 +36,7 @@ fn model_directed_wake_is_not_lost() {
             thread::spawn(move || {
                 // Relaxed: the weakest push there could be; the wake alone must carry it over.
                 world.work.store(1, Ordering::Relaxed);
-                world.wake_directed();
+                world.wake_worker();
             })
         };
         while world.work.load(Ordering::Relaxed) == 0 {
@@ -61,9 +61,9 @@ fn model_exactly_one_is_woken() {
         idle.announce_sleep(1, false);
         let other = {
             let idle = idle.clone();
-            thread::spawn(move || idle.wake_one().is_some() as u32)
+            thread::spawn(move || idle.wake_any_worker().is_some() as u32)
         };
-        let woken = idle.wake_one().is_some() as u32 + other.join().unwrap();
+        let woken = idle.wake_any_worker().is_some() as u32 + other.join().unwrap();
         assert_eq!(woken, 1);
         assert_eq!((idle.sleeping(), idle.searching()), (1, 1));
     });
@@ -71,12 +71,12 @@ fn model_exactly_one_is_woken() {
 
 // A worker that wakes by itself (timer, I/O, second thoughts) against both kinds of wake: each wake is counted once.
 #[test]
-fn model_own_wake_against_wake_one() {
+fn model_own_wake_against_wake_any() {
     check(3, || {
         let idle = Arc::new(Idle::new(1, 1));
         idle.announce_sleep(0, false);
         let wakers: [Box<dyn FnOnce(&Idle) -> bool + Send>; 2] =
-            [Box::new(|idle| idle.wake_one().is_some()), Box::new(|idle| idle.wake_directed(0))];
+            [Box::new(|idle| idle.wake_any_worker().is_some()), Box::new(|idle| idle.wake_worker(0))];
         let wakers = wakers.map(|wake| {
             let idle = idle.clone();
             thread::spawn(move || wake(&idle))
@@ -84,19 +84,19 @@ fn model_own_wake_against_wake_one() {
         let woken = idle.woke(0, false);
         let claims = wakers.map(|waker| waker.join().unwrap());
         let expected = match woken {
-            Woken::AsSearcher => [true, false],
-            Woken::Directed => [false, true],
-            Woken::ByNobody => [false, false],
+            WokenAs::Searcher => [true, false],
+            WokenAs::Directed => [false, true],
+            WokenAs::Unprompted => [false, false],
         };
         assert_eq!(claims, expected, "{woken:?}");
-        assert_eq!((idle.sleeping(), idle.searching()), (0, (woken == Woken::AsSearcher) as usize));
+        assert_eq!((idle.sleeping(), idle.searching()), (0, (woken == WokenAs::Searcher) as usize));
     });
 }
 
 // the watcher leaves while a worker sleeps, wakes (by itself or woken by another thread) and runs: the watcher is called, or
 // has not left.
 #[test]
-fn model_nobody_runs_unwatched() {
+fn model_no_worker_runs_unwatched() {
     check(3, || {
         let world = World::new();
         let bell = Arc::new(Driver::default());
@@ -111,11 +111,11 @@ fn model_nobody_runs_unwatched() {
         };
         let waker = {
             let world = world.clone();
-            thread::spawn(move || world.wake_directed())
+            thread::spawn(move || world.wake_worker())
         };
         world.idle.announce_sleep(0, false);
         let _ = world.idle.woke(0, false);
-        if world.idle.call_watcher() {
+        if world.idle.must_wake_sysmon() {
             bell.kick();
         }
         watcher.join().unwrap();
@@ -130,12 +130,12 @@ fn model_draining_worker_is_not_woken_for_surplus() {
         let idle = Arc::new(Idle::new(2, 2));
         let publisher = {
             let idle = idle.clone();
-            thread::spawn(move || idle.wake_one())
+            thread::spawn(move || idle.wake_any_worker())
         };
         idle.set_draining(1, true);
         idle.announce_sleep(1, true);
         let reached = idle.try_wake(1);
-        assert_eq!(idle.woke(1, true), if reached == Reached::Slept { Woken::Directed } else { Woken::ByNobody });
+        assert_eq!(idle.woke(1, true), if reached == Reached::Slept { WokenAs::Directed } else { WokenAs::Unprompted });
         assert_eq!(publisher.join().unwrap(), None, "a worker that is leaving was woken for work of others");
         assert_eq!((idle.sleeping(), idle.searching(), idle.alive()), (0, 0, 2));
     });

@@ -51,9 +51,13 @@ impl Worker {
         if self.take_in(frame) {
             return Some(frame);
         }
-        if frame.has(flag::TASK) {
-            // Relaxed: a gauge.
-            self.shared.tasks_parked.fetch_sub(1, Ordering::Relaxed);
+        if frame.has(flag::TASK | flag::MOVES) {
+            if frame.has(flag::TASK) {
+                // Relaxed: a gauge.
+                self.shared.tasks_parked.fetch_sub(1, Ordering::Relaxed);
+            } else if self.go_on_here(frame) {
+                return Some(frame);
+            }
         }
         self.bind_stack(frame)
     }
@@ -69,8 +73,8 @@ impl Worker {
     #[inline(always)]
     pub(in crate::sched) fn bind_stack(&self, frame: FrameRef) -> Option<FrameRef> {
         let flags = frame.flags();
-        let size = if flags.has(flag::EXTRAS | flag::HALF) { self.arrival(frame) } else { self.stack_size };
-        let stack = match self.stacks.with(|stacks| stacks.take_warm(size)) {
+        let size = if flags.has(flag::EXTRAS | flag::HALF) { self.arrival(frame) } else { self.caches.stack_size };
+        let stack = match self.caches.stacks.with(|stacks| stacks.take_warm(size)) {
             Some(stack) => stack,
             None => self.take_cold(frame, size)?,
         };
@@ -84,7 +88,7 @@ impl Worker {
         frame.home.store(self.index as u32, Ordering::Relaxed);
         // Release: pairs with the acquire in `Frame::top`; a thread that finds the stack finds its record initialised.
         frame.stack.store(stack.into_raw().as_ptr(), Ordering::Release);
-        self.link_started(frame, if flags.has(flag::SCOPED) { self.list_of(frame) } else { &self.started });
+        self.link_started(frame, if flags.has(flag::SCOPED) { self.list_of(frame) } else { &self.residents.started });
         #[cfg(feature = "unstable-migration")]
         self.register_wanderer(frame);
         Some(frame)
@@ -97,14 +101,14 @@ impl Worker {
         if frame.has(flag::EXTRAS) {
             self.note_arrival(frame);
         }
-        stack_size_of(frame).unwrap_or(self.stack_size)
+        stack_size_of(frame).unwrap_or(self.caches.stack_size)
     }
 
     /// Makes a new stack: the worker's pool has none that ran before.
     #[cold]
     #[inline(never)]
     fn take_cold(&self, frame: FrameRef, size: StackSize) -> Option<Stack> {
-        let stack = match self.stacks.with(|stacks| stacks.take(size)) {
+        let stack = match self.caches.stacks.with(|stacks| stacks.take(size)) {
             Ok(stack) => stack,
             Err(error) => {
                 self.no_stack(frame, &error);
@@ -133,8 +137,8 @@ impl Worker {
         let stack = unsafe { Stack::from_raw(NonNull::new_unchecked(top)) };
         // Release: as in `bind_stack`.
         stack.record().owner.store(ptr::null_mut(), Ordering::Release);
-        self.stacks.with(|stacks| stacks.give(stack));
-        if !self.stackless.with(|waiting| waiting.is_empty()) {
+        self.caches.stacks.with(|stacks| stacks.give(stack));
+        if !self.queues.stackless.with(|waiting| waiting.is_empty()) {
             self.retry_stackless();
         }
     }

@@ -7,7 +7,7 @@
 use crate::fiber::frame::{FlagSet, Frame, FrameRef, flag};
 use crate::fiber::outcome::{FiberEnd, Finish};
 use crate::prim::atomic::Ordering;
-use crate::sched::enqueue::Place;
+use crate::sched::enqueue::QueueEnd;
 use crate::sched::members::gathering::Gathering;
 use crate::sched::members::root::RootWaiter;
 use crate::sched::members::scope::{ScopeRecord, ScopeRef};
@@ -15,7 +15,7 @@ use crate::sched::shared::RootRef;
 use crate::sched::worker::Worker;
 use crate::waiter::node::WaiterRef;
 use crate::waiter::record::Claimed;
-use crate::waiter::word::{ARM_FIRST, Arm, State, Ticket};
+use crate::waiter::word::{ARM_FIRST, CompletedBy, Ticket, WaiterState};
 
 impl Worker {
     /// The end of a fiber that has returned, on the scheduler's stack: nothing of the fiber runs any more.
@@ -23,7 +23,7 @@ impl Worker {
     pub(in crate::sched) fn end(&self, frame: FrameRef) {
         // A fiber that may move is also in the list of fibers that are on no worker, and must be taken out of it.
         if frame.is_plain() && !self.shared.migrates() {
-            self.unbind_stack(frame, || &self.started);
+            self.unbind_stack(frame, || &self.residents.started);
             self.finish_plain(frame);
         } else {
             self.end_as(frame, FiberEnd::Value);
@@ -60,7 +60,7 @@ impl Worker {
         let flags = frame.flags();
         // SAFETY: the fiber was counted in this root and has not been counted out yet.
         let root = unsafe { RootRef::from_ptr(frame.root.get()) };
-        if flags.has(flag::TASK) || self.shared.migrates() {
+        if flags.has(flag::TASK | flag::MOVES) || self.shared.migrates() {
             // Relaxed: the id of a live fiber does not change.
             self.shared.tasks.lock().remove(&frame.id.load(Ordering::Relaxed));
         }
@@ -68,7 +68,7 @@ impl Worker {
         if !flags.has(flag::UNCAPPED) {
             self.shared.dismiss();
         }
-        frame.waiter.word.check_is(State::Running);
+        frame.waiter.word.check_is(WaiterState::Running);
         frame.waiter.word.finish(outcome == FiberEnd::Cancelled);
         let joined = self.publish_end(frame, outcome);
         // From here on the frame is not ours. The count goes last: it may let the runtime's owner go on.
@@ -80,7 +80,7 @@ impl Worker {
             self.end_child(root, flags, outcome, joined);
         } else if flags.has(flag::DAEMON) {
             if flags.has(flag::CALLS_WAKERS) {
-                self.wakers_to_call.set(self.wakers_to_call.get() - 1);
+                self.residents.wakers_to_call.set(self.residents.wakers_to_call.get() - 1);
             }
             self.end_daemon(root);
         }
@@ -95,19 +95,19 @@ impl Worker {
                 self.recycle(frame);
                 false
             }
-            Finish::WakeJoiners => self.wake_joiners(frame, outcome),
+            Finish::CompleteJoiners => self.complete_joiners(frame, outcome),
         }
     }
 
     /// Wakes the joiners. True if one waits for this fiber: then the outcome goes to it. Usually there is one joiner.
     #[inline(always)]
-    fn wake_joiners(&self, frame: FrameRef, outcome: FiberEnd) -> bool {
+    fn complete_joiners(&self, frame: FrameRef, outcome: FiberEnd) -> bool {
         // SAFETY: the list is guarded by the lock in `join`, which `finish` has taken, because a joiner is in it. (For all blocks here.)
         let node = unsafe { frame.joiners.front().unwrap_unchecked() };
         // SAFETY: as above.
         let is_last = unsafe { frame.joiners.after(node) }.is_none();
         let Some((waiter, ticket, arm)) = node.target_if_any().filter(|_| is_last) else {
-            return self.wake_many(frame, outcome);
+            return self.complete_all_joiners(frame, outcome);
         };
         // SAFETY: as above.
         unsafe { frame.joiners.remove_front(node) };
@@ -115,9 +115,9 @@ impl Worker {
             Some(joiner) => {
                 // Before the joiner goes on: it would only wait for this.
                 frame.join.unlock_finished(outcome);
-                self.enqueue(Frame::from_waiter(joiner.into_fiber()), Place::Next);
+                self.enqueue(Frame::from_waiter(joiner.into_fiber()), QueueEnd::Next);
             }
-            None => self.wake_any(frame, outcome, waiter, ticket, arm),
+            None => self.complete_joiner(frame, outcome, waiter, ticket, arm),
         }
         true
     }
@@ -125,28 +125,29 @@ impl Worker {
     /// Wakes a joiner that is no fiber, or not parked; its node is out of the list.
     #[cold]
     #[inline(never)]
-    fn wake_any(&self, frame: FrameRef, outcome: FiberEnd, waiter: WaiterRef, ticket: Ticket, arm: Arm) {
+    fn complete_joiner(&self, frame: FrameRef, outcome: FiberEnd, waiter: WaiterRef, ticket: Ticket, arm: CompletedBy) {
         let claimed = Claimed::of_any(waiter, ticket, arm);
         // As above.
         frame.join.unlock_finished(outcome);
         if let Some(claimed) = claimed
-            && let Some(waker) = claimed.go_with(|fiber| self.enqueue(Frame::from_waiter(fiber), Place::Next))
+            && let Some(waker) =
+                claimed.make_runnable_with(|fiber| self.enqueue(Frame::from_waiter(fiber), QueueEnd::Next))
         {
-            self.call_wakers(vec![waker]);
+            self.spawn_call_of_wakers(vec![waker]);
         }
     }
 
     /// Wakes several joiners, or members of a gathering.
     #[cold]
     #[inline(never)]
-    fn wake_many(&self, frame: FrameRef, outcome: FiberEnd) -> bool {
+    fn complete_all_joiners(&self, frame: FrameRef, outcome: FiberEnd) -> bool {
         let mut wakers = Vec::new();
         let mut joined = false;
         // SAFETY: the list is guarded by the lock in `join`, which `finish` has taken.
         while let Some(node) = unsafe { frame.joiners.pop_front_node() } {
             match node.target_if_any() {
                 Some((waiter, ticket, arm)) => {
-                    wakers.extend(crate::sched::wake::complete(waiter, ticket, arm, Place::Next));
+                    wakers.extend(crate::sched::complete::complete_wait(waiter, ticket, arm, QueueEnd::Next));
                     joined = true;
                 }
                 // SAFETY: a node without a waiter is a member of a gathering; just taken out of its fiber's list, under that one's lock.
@@ -156,7 +157,7 @@ impl Worker {
         frame.join.unlock_finished(outcome);
         // Wakers are user code: called after the lock, and on a fiber of their own, never on this stack.
         if !wakers.is_empty() {
-            self.call_wakers(wakers);
+            self.spawn_call_of_wakers(wakers);
         }
         joined
     }
@@ -168,7 +169,7 @@ impl Worker {
         debug_assert!(frame.stack.load(Ordering::Relaxed).is_null(), "a frame is free while it has a stack");
         frame.clear_extras();
         frame.waiter.word.recycle();
-        self.frames.with(|frames| frames.give(frame));
+        self.caches.frames.with(|frames| frames.give(frame));
     }
 
     // ---- counting (see `root.rs`)
@@ -176,12 +177,12 @@ impl Worker {
     /// A fiber of `root` is about to be published by this worker. False: the root is closed.
     #[inline(always)]
     pub(crate) fn count_spawn(&self, root: RootRef) -> bool {
-        self.tally.count_spawn(root, |owner| self.wake_root_owner(owner))
+        self.residents.tally.count_spawn(root, |owner| self.wake_root_owner(owner))
     }
 
     #[inline(always)]
     fn count_end(&self, root: RootRef) {
-        self.tally.count_end(root, |owner| self.wake_root_owner(owner));
+        self.residents.tally.count_end(root, |owner| self.wake_root_owner(owner));
     }
 
     /// A child of a scope has ended. The record is that scope's until the child is counted out.
@@ -212,8 +213,8 @@ impl Worker {
 
     pub(in crate::sched) fn wake_root_owner(&self, owner: Option<RootWaiter>) {
         if let Some((waiter, ticket)) = owner {
-            let waker = crate::sched::wake::complete(waiter, ticket, ARM_FIRST, Place::Tail);
-            self.call_wakers(waker.into_iter().collect());
+            let waker = crate::sched::complete::complete_wait(waiter, ticket, ARM_FIRST, QueueEnd::Tail);
+            self.spawn_call_of_wakers(waker.into_iter().collect());
         }
     }
 }

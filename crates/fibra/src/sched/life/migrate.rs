@@ -10,7 +10,7 @@
 //! ```
 //!
 //! * The stack was left before the fiber is adrift (law 3), and the queues order what was written there (S0-15).
-//! * Shutdown finds adrift fibers in `Shared::tasks`, where futures are, too.
+//! * Shutdown finds adrift fibers in `RuntimeShared::tasks`, where futures are, too.
 //! * Bound to their worker all the same: pinned fibers (`spawn_local`, `spread`, a root on its caller's thread); a wait with a deadline
 //!   (its timer is in the worker that set it); polls of a future; fibers that are shielded or unwind (std counts panics per thread).
 //!
@@ -22,7 +22,7 @@
 use crate::fiber::frame::{Frame, FrameRef, NO_HOME, flag};
 use crate::prim::atomic::Ordering;
 use crate::sched::queue::Entry;
-use crate::sched::shared::Shared;
+use crate::sched::shared::RuntimeShared;
 use crate::sched::worker::{Worker, signal};
 use crate::waiter::revoke;
 use crate::waiter::word::Commit;
@@ -54,9 +54,9 @@ impl Frame {
     }
 }
 
-impl Shared {
+impl RuntimeShared {
     /// Puts a RUNNABLE fiber that is adrift into a queue, where a worker will find it. The caller must not touch it afterwards.
-    pub(in crate::sched) fn set_going(&self, frame: FrameRef) {
+    pub(in crate::sched) fn requeue_adrift(&self, frame: FrameRef) {
         // Relaxed: as in `is_adrift`.
         let target = frame.home.load(Ordering::Relaxed) & !(ADRIFT | PARKED);
         if target == ANY_WORKER {
@@ -104,7 +104,7 @@ impl Worker {
         } else {
             frame.waiter.word.yielded();
         }
-        self.shared.set_going(frame);
+        self.shared.requeue_adrift(frame);
         true
     }
 

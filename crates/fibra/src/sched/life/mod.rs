@@ -8,6 +8,7 @@
 //! succession.rs  a stack goes from a fiber to the next     ending.rs      the end of a fiber
 //! starting.rs    a start with something to consider: cancelled, a daemon, hooks
 //! migrate.rs     started fibers that move (`unstable-migration`)
+//! moving.rs      started fibers that move because they have thread-locals of their own
 //! ```
 //!
 //! Above: the worker's loop. Below: `queue`, `members`, `fiber`, `waiter`.
@@ -20,6 +21,8 @@ mod ending;
 pub(crate) mod migrate;
 #[cfg(all(test, any(loom, shuttle)))]
 mod model;
+#[cfg(not(any(loom, shuttle)))]
+mod moving;
 pub(super) mod newest;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod offer;

@@ -9,7 +9,7 @@
 use crate::prim::bug::seeded_bug;
 use crate::sched::queue::Entry;
 use crate::sched::queue::fresh::Fresh;
-use crate::waiter::word::{State, Ticket, Word};
+use crate::waiter::word::{Ticket, WaiterState, Word};
 
 /// For the joiner: takes an unstarted fiber out of the deque if it is the newest there. True: the caller may start it
 /// (`Word::start_owned`), and no queue has it.
@@ -43,7 +43,7 @@ pub(in crate::sched) unsafe fn withdraw_newest(fresh: &Fresh, word: &Word, entry
 /// caller's, RUNNING as if just started, and the entry is stale.
 pub(in crate::sched) fn claim_back(word: &Word, ticket: Ticket) -> bool {
     if seeded_bug("offer_claimed_by_look") {
-        return word.snapshot().is(State::Runnable);
+        return word.snapshot().is(WaiterState::Runnable);
     }
     word.start(ticket)
 }

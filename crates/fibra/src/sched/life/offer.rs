@@ -98,7 +98,7 @@ impl Worker {
         let entry = Entry::contested(frame.address(), ticket.to_bits());
         // SAFETY: this thread is the owner of its worker's deque; the frame was offered here.
         if unsafe { newest::withdraw_newest(&self.remote().fresh, &frame.waiter.word, entry) } {
-            self.frames.with(|frames| FrameCache::give(frames, frame));
+            self.caches.frames.with(|frames| FrameCache::give(frames, frame));
             return true;
         }
         self.claim_back(frame, ticket)

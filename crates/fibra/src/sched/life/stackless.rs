@@ -29,21 +29,21 @@ impl Worker {
         if !SAID.swap(true, Ordering::Relaxed) {
             crate::prim::say(format_args!("fibra: no stack for a new fiber, it waits until another one ends: {error}"));
         }
-        self.stackless.with(|waiting| waiting.push_back(frame));
+        self.queues.stackless.with(|waiting| waiting.push_back(frame));
         self.settle_hand_on();
     }
 
     /// Whether a stack may be handed on; see `succession.rs`.
     pub(in crate::sched) fn settle_hand_on(&self) {
-        self.hands_on.set(self.stackless.with(|waiting| waiting.is_empty()) && !self.flight.is_on());
+        self.caches.hands_on.set(self.queues.stackless.with(|waiting| waiting.is_empty()) && !self.flight.is_on());
     }
 
     /// Tries to start the fibers that wait for a stack; gives the oldest up if nothing else can progress.
     #[cold]
     #[inline(never)]
     pub(in crate::sched) fn retry_stackless(&self) {
-        while let Some(frame) = self.stackless.with(|waiting| waiting.pop_front()) {
-            let waiting = self.stackless.with(|waiting| waiting.len());
+        while let Some(frame) = self.queues.stackless.with(|waiting| waiting.pop_front()) {
+            let waiting = self.queues.stackless.with(|waiting| waiting.len());
             if self.bind_stack(frame).is_some() {
                 self.search.starved_tries.set(0);
                 frame.waiter.word.yielded();
@@ -51,14 +51,14 @@ impl Worker {
                 continue;
             }
             // `bind_stack` has put it at the end again; put it back to the front.
-            self.stackless.with(|queue| {
+            self.queues.stackless.with(|queue| {
                 debug_assert_eq!(queue.len(), waiting + 1);
                 queue.rotate_right(1);
             });
             break;
         }
         self.settle_hand_on();
-        if self.stackless.with(|waiting| waiting.is_empty()) {
+        if self.queues.stackless.with(|waiting| waiting.is_empty()) {
             return;
         }
         let asleep = self.shared.idle.all_sleep_but(1);
@@ -66,7 +66,7 @@ impl Worker {
         let tries = if stuck { self.search.starved_tries.get() + 1 } else { 0 };
         self.search.starved_tries.set(tries);
         if tries > TRIES
-            && let Some(frame) = self.stackless.with(|waiting| waiting.pop_front())
+            && let Some(frame) = self.queues.stackless.with(|waiting| waiting.pop_front())
         {
             self.settle_hand_on();
             self.give_up(frame);
@@ -75,7 +75,7 @@ impl Worker {
 
     /// When to try again, if a fiber waits for a stack.
     pub(in crate::sched) fn stackless_retry_at(&self) -> Option<u64> {
-        let waits = !self.stackless.with(|waiting| waiting.is_empty());
+        let waits = !self.queues.stackless.with(|waiting| waiting.is_empty());
         waits.then(|| self.cached_now() + RETRY_NANOS)
     }
 

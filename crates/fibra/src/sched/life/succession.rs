@@ -45,13 +45,13 @@ impl Worker {
         if !FiberTop::of(stack).is_clean() {
             return false;
         }
-        if self.is_called() || !self.hands_on.get() {
+        if self.is_called() || !self.caches.hands_on.get() {
             return false;
         }
-        let turn = self.turn.get() - 1;
+        let turn = self.looks.turn.get() - 1;
         match self.policy.with(|policy| policy.pick(turn)) {
             Pick::FreshThenReady => {}
-            Pick::ReadyThenFresh if turn != 0 && self.ready.is_empty() => {}
+            Pick::ReadyThenFresh if turn != 0 && self.queues.ready.is_empty() => {}
             _ => return false,
         }
         let fresh = &self.remote().fresh;
@@ -61,7 +61,7 @@ impl Worker {
         let next = unsafe { Frame::from_address(newest.entry.frame) };
         // SAFETY: the fiber has not been counted out of its root.
         let root = unsafe { RootRef::from_ptr(frame.root.get()) };
-        if !next.is_plain() || !newest.entry.is_sole() || !self.tally.is_turned_to(root) {
+        if !next.is_plain() || !newest.entry.is_sole() || !self.residents.tally.is_turned_to(root) {
             return false;
         }
         // SAFETY: as above, and nothing was pushed or popped since.
@@ -70,7 +70,7 @@ impl Worker {
         }
         let started = newest.entry.start(&next.waiter.word);
         debug_assert!(started, "a sole entry is never stale");
-        self.turn.set(turn);
+        self.looks.turn.set(turn);
         self.judge_surplus(newest.entry, false);
         self.move_in(frame, next, stack);
         self.end_here(frame);
@@ -89,7 +89,7 @@ impl Worker {
         // Relaxed, here and in the line above: this worker's own.
         frame.stack.store(ptr::null_mut(), Ordering::Relaxed);
         self.succeed_in_list(frame, next);
-        self.stacks.with(|stacks| stacks.note_reuse());
+        self.caches.stacks.with(|stacks| stacks.note_reuse());
         self.current.set(Some(next));
         self.stats().switches.add(1);
     }
@@ -104,7 +104,7 @@ impl Worker {
             Some(_) => {}
             None => self.end_on_scheduler(frame),
         }
-        self.tally.count_end_here();
+        self.residents.tally.count_end_here();
     }
 
     /// A joiner has come just now: it is woken on the scheduler's stack.

@@ -18,16 +18,16 @@ use std::task::Waker;
 
 use crate::fiber::frame::Frame;
 use crate::prim::spin::SpinLock;
-use crate::sched::enqueue::{Place, enqueue};
+use crate::sched::enqueue::{QueueEnd, enqueue};
 use crate::waiter::node::{Node, WaitList};
 use crate::waiter::record::Claimed;
 
 /// See the header.
 #[derive(Debug)]
-pub(crate) struct Gathering(SpinLock<State>);
+pub(crate) struct Gathering(SpinLock<GatheringState>);
 
 #[derive(Debug)]
-struct State {
+struct GatheringState {
     /// Members whose fibers have ended; the oldest first.
     ended: WaitList,
     /// The waits for a member to end. Usually at most one, since only the owner waits; but a future of it may have been forgotten.
@@ -36,7 +36,7 @@ struct State {
 
 impl Gathering {
     pub(crate) fn new() -> Self {
-        Self(SpinLock::new(State { ended: WaitList::new(), waiters: WaitList::new() }))
+        Self(SpinLock::new(GatheringState { ended: WaitList::new(), waiters: WaitList::new() }))
     }
 
     /// Makes a node a member of this gathering, to be linked into its fiber's list of joiners.
@@ -63,7 +63,8 @@ impl Gathering {
             while let Some((waiter, ticket, arm)) = unsafe { state.waiters.pop_front() } {
                 if let Some(claimed) = Claimed::of(waiter, ticket, arm) {
                     waited = true;
-                    wakers.extend(claimed.go_with(|fiber| enqueue(Frame::from_waiter(fiber), Place::Next)));
+                    wakers
+                        .extend(claimed.make_runnable_with(|fiber| enqueue(Frame::from_waiter(fiber), QueueEnd::Next)));
                 }
             }
             waited

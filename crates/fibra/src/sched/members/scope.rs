@@ -35,13 +35,13 @@ use std::ptr;
 use std::sync::Arc;
 
 use super::root::{Holders, Root, RootWaiter};
-use crate::fiber::frame::{Frame, FrameRef, NO_HOME};
+use crate::fiber::frame::{Frame, FrameRef, NO_HOME, flag};
 use crate::prim::atomic::{AtomicBool, AtomicU32, Ordering};
 use crate::prim::slab::{Cache, Free, Never, Record, Slab};
 use crate::prim::spin::SpinLock;
 use crate::prim::sync::Mutex;
 use crate::sched::current;
-use crate::sched::shared::{RootRef, Shared};
+use crate::sched::shared::{RootRef, RuntimeShared};
 use crate::sched::timers::timing::{ScopeDue, ScopeTimer, WheelDue};
 use crate::sched::worker::Worker;
 use crate::waiter::cancel_reason::{CancelReason, ReasonKind};
@@ -61,7 +61,7 @@ pub(crate) const NEVER: u64 = u64::MAX;
 pub(crate) struct ScopeRecord {
     pub(crate) root: Root,
     // Written by the owner while it opens the scope, before any other thread knows of the scope.
-    shared: Cell<*const Shared>,
+    shared: Cell<*const RuntimeShared>,
     run: Cell<Option<RootRef>>,
     /// The worker that counts without atomics; `NO_HOME` if none does. Atomic, because a worker that is late with a command may look when
     /// the record serves another scope; what the worker concludes from it then does not matter.
@@ -84,7 +84,7 @@ pub(crate) struct ScopeRecord {
     pub(crate) has_tasks: AtomicBool,
     /// A child was ended, or not started at all, because the scope is cancelled.
     cut_short: AtomicBool,
-    pub(crate) state: SpinLock<State>,
+    pub(crate) state: SpinLock<ScopeState>,
 }
 
 // SAFETY: each cell is written while no other thread knows of the scope, or is touched by the home worker only; see the fields.
@@ -178,7 +178,7 @@ impl std::fmt::Debug for ScopeRecord {
 
 /// What the lock of a scope guards.
 #[derive(Default)]
-pub(crate) struct State {
+pub(crate) struct ScopeState {
     /// The owner; `None` if the scope is closed.
     pub(crate) body: Option<WaiterRef>,
     /// For reports: its name, and where it was opened.
@@ -208,7 +208,7 @@ pub(crate) struct State {
     pub(crate) waiting: VecDeque<FrameRef>,
 }
 
-impl State {
+impl ScopeState {
     /// Why the scope fails, if its failed children stay unjoined.
     pub(crate) fn untaken_failure(&self) -> Option<CancelReason> {
         let panicked = self.panics.iter().any(|panic| panic.is_there());
@@ -317,7 +317,7 @@ impl ScopeRecord {
             holders: Holders::new(),
             has_tasks: AtomicBool::new(false),
             cut_short: AtomicBool::new(false),
-            state: SpinLock::new(State::default()),
+            state: SpinLock::new(ScopeState::default()),
         }
     }
 
@@ -357,7 +357,7 @@ impl ScopeRecord {
 
     /// # Safety
     /// The caller keeps the scope open: it is the owner, a child, or holds the lock of `state`.
-    pub(crate) unsafe fn shared<'a>(&self) -> &'a Shared {
+    pub(crate) unsafe fn shared<'a>(&self) -> &'a RuntimeShared {
         // SAFETY: the runtime outlives its fibers and the scopes of threads that use it (they are visitors, or counted in its root).
         unsafe { &*self.shared.get() }
     }
@@ -365,13 +365,16 @@ impl ScopeRecord {
     // ---- opening and closing, by the owner
 
     /// Opens a scope whose children run on `shared`.
-    pub(crate) fn open(shared: &Shared, run: RootRef, how: &Opening) -> ScopeRef {
+    pub(crate) fn open(shared: &RuntimeShared, run: RootRef, how: &Opening) -> ScopeRef {
         let worker = current::worker().filter(|worker| ptr::eq(&*worker.shared, shared));
-        let record = worker.map_or_else(|| SCOPES.take(), |worker| worker.scopes.with(ScopeCache::take));
+        let record = worker.map_or_else(|| SCOPES.take(), |worker| worker.caches.scopes.with(ScopeCache::take));
         record.root.reset();
         record.shared.set(shared);
         record.run.set(Some(run));
-        let home = worker.filter(|_| !shared.migrates()).map_or(NO_HOME, |worker| worker.index as u32);
+        // One whose owner may go on on another worker is counted with atomics.
+        let stays =
+            |worker: &&Worker| !shared.migrates() && !worker.current.get().is_some_and(|own| own.has(flag::MOVES));
+        let home = worker.filter(stays).map_or(NO_HOME, |worker| worker.index as u32);
         // Relaxed: no other thread knows of the scope yet; see the field.
         record.home.store(home, Ordering::Relaxed);
         record.outer.set(how.outer);
@@ -389,7 +392,7 @@ impl ScopeRecord {
         record.state.with(|state| {
             let limit = how.limit.unwrap_or(usize::MAX);
             let (name, site) = (how.name.clone(), Some(how.site));
-            *state = State { body: Some(how.owner), limit, name, site, ..State::default() };
+            *state = ScopeState { body: Some(how.owner), limit, name, site, ..ScopeState::default() };
         });
         match how.outer {
             Some(outer) if how.shielded => outer.state.with(|state| state.barrier = true),
@@ -403,7 +406,7 @@ impl ScopeRecord {
     }
 
     /// Takes over the cancellation and draining of the outer scope: they hold in this scope from its beginning.
-    fn inherit(&'static self, outer: &State) {
+    fn inherit(&'static self, outer: &ScopeState) {
         self.state.with(|state| {
             state.draining = outer.draining;
             if let Some(reason) = &outer.reason {
@@ -441,7 +444,7 @@ impl ScopeRecord {
             let state = std::mem::take(state);
             debug_assert!(state.watchers.0.is_none_or(|list| list.is_empty()), "a child watches a scope that is over");
             let overdue = state.overdue && state.reason.is_some();
-            let State { reason, panics, unstarted, listener, .. } = state;
+            let ScopeState { reason, panics, unstarted, listener, .. } = state;
             (Closed { reason, panics, unstarted, overdue }, listener)
         });
         drop(listener);
@@ -452,7 +455,7 @@ impl ScopeRecord {
     pub(crate) fn recycle(&'static self) {
         debug_assert!(self.started.get().is_null() && self.local.get() == 0);
         match current::worker() {
-            Some(worker) => worker.scopes.with(|cache| cache.give(self)),
+            Some(worker) => worker.caches.scopes.with(|cache| cache.give(self)),
             None => SCOPES.give(self),
         }
     }
@@ -625,7 +628,7 @@ impl ScopeRecord {
         }
         // The child, which is about to start, looks at the mark of the root after this.
         self.holders.mark(worker.index);
-        &worker.foreign
+        &worker.residents.foreign
     }
 
     pub(crate) fn note_task(&self) {
@@ -635,7 +638,7 @@ impl ScopeRecord {
 
     /// Sets a timer for this scope, from any thread; `shared` is the scope's runtime, which the caller keeps alive. The timer is not taken
     /// back: in another life of the record it does nothing.
-    pub(crate) fn set_timer(&'static self, shared: &Shared, life: u32, what: ScopeTimer, at: u64) {
+    pub(crate) fn set_timer(&'static self, shared: &RuntimeShared, life: u32, what: ScopeTimer, at: u64) {
         let due = WheelDue::Scope(ScopeDue { scope: self, life, what });
         match current::worker() {
             Some(worker) if ptr::eq(&*worker.shared, shared) => _ = worker.set_wheel_timer(due, at),

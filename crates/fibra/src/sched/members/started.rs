@@ -18,7 +18,7 @@ impl Worker {
     #[inline(always)]
     pub(in crate::sched) fn list_of(&self, frame: FrameRef) -> &Cell<*const Frame> {
         // SAFETY: the flag is what `of` asks for.
-        if frame.has(flag::SCOPED) { unsafe { ScopeRecord::of(frame) }.list_on(self) } else { &self.started }
+        if frame.has(flag::SCOPED) { unsafe { ScopeRecord::of(frame) }.list_on(self) } else { &self.residents.started }
     }
 
     /// Links a fiber into its list of started fibers.
@@ -42,7 +42,7 @@ impl Worker {
         next.next_started.set(after);
         // SAFETY: frames live for ever; both are in this worker's list.
         match unsafe { before.as_ref() } {
-            None => self.started.set(next),
+            None => self.residents.started.set(next),
             Some(before) => before.next_started.set(next),
         }
         // SAFETY: as above.

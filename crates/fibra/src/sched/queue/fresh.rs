@@ -390,12 +390,12 @@ struct Contended;
 /// A ring of slots, and the smaller one it replaced.
 struct Buffer {
     /// A power of two of them.
-    slots: Box<[Slot]>,
+    slots: Box<[RingSlot]>,
     previous: *mut Buffer,
 }
 
 /// An entry as two words, each read and written whole. That both belong together is what the compare-exchange on `top` proves.
-struct Slot {
+struct RingSlot {
     frame: AtomicUsize,
     ticket: AtomicU64,
 }
@@ -403,7 +403,7 @@ struct Slot {
 impl Buffer {
     fn new(capacity: usize, previous: *mut Buffer) -> Box<Self> {
         debug_assert!(capacity.is_power_of_two());
-        let slots = (0..capacity).map(|_| Slot { frame: AtomicUsize::new(0), ticket: AtomicU64::new(0) }).collect();
+        let slots = (0..capacity).map(|_| RingSlot { frame: AtomicUsize::new(0), ticket: AtomicU64::new(0) }).collect();
         Box::new(Self { slots, previous })
     }
 
@@ -413,7 +413,7 @@ impl Buffer {
     }
 
     #[inline(always)]
-    fn slot(&self, position: u64) -> &Slot {
+    fn slot(&self, position: u64) -> &RingSlot {
         let index = position as usize & (self.slots.len() - 1);
         // SAFETY: the length is a power of two (`new`), so masking with one less gives an index below it.
         unsafe { self.slots.get_unchecked(index) }

@@ -222,10 +222,10 @@ struct Ring {
     head: CacheLine<AtomicU64>,
     /// One past the position of the newest item.
     tail: CacheLine<AtomicU64>,
-    slots: Box<[Slot]>,
+    slots: Box<[RingSlot]>,
 }
 
-struct Slot {
+struct RingSlot {
     sequence: AtomicU64,
     entry: UnsafeCell<Entry>,
 }
@@ -240,7 +240,7 @@ impl Ring {
     fn new(capacity: usize) -> Self {
         // With one slot, "filled" and "free for the next round" would be the same number.
         assert!(capacity.is_power_of_two() && capacity >= 2);
-        let slot = |position| Slot {
+        let slot = |position| RingSlot {
             sequence: AtomicU64::new(position),
             entry: UnsafeCell::new(Entry { frame: 0, ticket: 0 }),
         };
@@ -252,7 +252,7 @@ impl Ring {
     }
 
     #[inline(always)]
-    fn slot(&self, position: u64) -> &Slot {
+    fn slot(&self, position: u64) -> &RingSlot {
         &self.slots[position as usize & (self.slots.len() - 1)]
     }
 

@@ -6,7 +6,7 @@ use super::super::idle::driver::Driver;
 use super::super::phase::Phase;
 use super::super::queue::Entry;
 use super::super::queue::injector::Injector;
-use super::super::reach::{self, Mail, Sent};
+use super::super::reach::{self, Sent, WorkerMail};
 use super::super::surplus::Surplus;
 use super::super::visitors::Visitors;
 use super::*;
@@ -47,7 +47,7 @@ impl Sent for Fiber {
 
 struct Remote {
     fresh: Fresh,
-    mail: Mail<Fiber, u32>,
+    mail: WorkerMail<Fiber, u32>,
     driver: Driver,
 }
 
@@ -70,7 +70,7 @@ unsafe impl Send for World {}
 
 impl World {
     fn new(workers: usize) -> Arc<Self> {
-        let remote = |_| Remote { fresh: Fresh::new(), mail: Mail::new(), driver: Driver::default() };
+        let remote = |_| Remote { fresh: Fresh::new(), mail: WorkerMail::new(), driver: Driver::default() };
         Arc::new(Self {
             idle: Idle::new(workers, workers),
             injector: Injector::with_ring(2),
@@ -113,7 +113,7 @@ impl Reach for World {
     fn serve_vacant(&self, _: u32) {
         unreachable!("every seat has a worker")
     }
-    fn mail(&self, worker: usize) -> &Mail<Fiber, u32> {
+    fn mail(&self, worker: usize) -> &WorkerMail<Fiber, u32> {
         &self.remotes[worker].mail
     }
     fn fresh(&self, worker: usize) -> &Fresh {
@@ -158,7 +158,7 @@ impl Idler for Player {
     }
     fn note_injected(&self, _: u64) {}
     fn wake_for_surplus(&self) {
-        reach::wake_one(&*self.world);
+        reach::wake_any_worker(&*self.world);
     }
     fn begin_search(&self, _: bool) -> Round {
         Round { looks: 0, began: 0, now: 0, until: 0 }
@@ -267,7 +267,7 @@ fn model_wish_reaches_a_worker_going_to_sleep() {
                 let world = world.clone();
                 thread::spawn(move || {
                     world.leaving.store(leaves, Ordering::Relaxed);
-                    reach::wake(&*world, 0);
+                    reach::wake_worker(&*world, 0);
                 })
             };
             let player = Player { awaits: Some(leaves), ..Player::new(&world, 0) };

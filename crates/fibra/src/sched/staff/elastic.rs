@@ -25,9 +25,10 @@ use crate::driver::Driver;
 use crate::prim::atomic::Ordering;
 use crate::prim::policy;
 use crate::prim::thread::{self, JoinHandle};
+use crate::sched::parts::WorkerIo;
 use crate::sched::phase::Phase;
 use crate::sched::reach::{self, Reach};
-use crate::sched::shared::{Remote, Shared};
+use crate::sched::shared::{Remote, RuntimeShared};
 use crate::sched::sleep::Staying;
 use crate::sched::stats::Counter;
 use crate::sched::worker::Worker;
@@ -78,7 +79,7 @@ pub(crate) struct PoolStats {
     pub(crate) blocked: Blocked,
 }
 
-impl Shared {
+impl RuntimeShared {
     /// See the header.
     pub(crate) fn pressure(&self) -> i64 {
         let of_worker = |(seat, remote): (usize, &Remote)| {
@@ -101,7 +102,7 @@ impl Shared {
         let added = self.staff.hire(|threads| {
             for seat in 0..self.seats.made() {
                 if self.seats.change(seat, Stay::Leaving, stay) {
-                    reach::wake(&**self, seat);
+                    reach::wake_worker(&**self, seat);
                     return Ok(true);
                 }
             }
@@ -153,8 +154,8 @@ impl Shared {
             failed.error
         })?;
         // It comes awake. If all others sleep the watcher may have left, as when one wakes.
-        if self.idle.call_watcher() {
-            self.sysmon.call(self);
+        if self.idle.must_wake_sysmon() {
+            self.sysmon.wake(self);
         }
         Ok(())
     }
@@ -176,7 +177,7 @@ impl Shared {
                 } else if self.seats.change(seat, Stay::Permanent, Stay::Leaving)
                     || self.seats.change(seat, Stay::Temporary, Stay::Leaving)
                 {
-                    reach::wake(&**self, seat);
+                    reach::wake_worker(&**self, seat);
                 }
             }
             // Relaxed: a number for people.
@@ -200,7 +201,7 @@ impl Shared {
                 Stay::Vacant => thread::yield_now(),
                 stay => {
                     if self.seats.change(seat, stay, Stay::Permanent) {
-                        reach::wake(&**self, seat);
+                        reach::wake_worker(&**self, seat);
                         return Ok(());
                     }
                 }
@@ -300,7 +301,7 @@ impl Worker {
             self.shared.idle.set_draining(self.index, is_leaving);
             self.sitting.draining.set(is_leaving);
             // From now on each turn begins with a fair point, where what its fibers spawn is handed on.
-            self.turn.set(1);
+            self.looks.turn.set(1);
             self.sitting.idle_since.set(0);
         }
     }
@@ -315,7 +316,7 @@ impl Worker {
 
     /// After the loop of a worker that has left has ended and it has given back what it had: frees the seat, with its driver.
     pub(in crate::sched) fn leave_seat(self) {
-        let Worker { shared, index, driver, .. } = self;
+        let Worker { shared, index, io: WorkerIo { driver, .. }, .. } = self;
         let remote = &shared.remotes[index];
         debug_assert_eq!((remote.stats.started.get(), remote.stats.parked.get()), (0, 0), "a worker left with fibers");
         // Grace and drain timers of scopes that live elsewhere.

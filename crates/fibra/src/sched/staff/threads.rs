@@ -5,7 +5,7 @@
 use std::io;
 use std::sync::Arc;
 
-use super::super::shared::Shared;
+use super::super::shared::RuntimeShared;
 use super::super::worker::Worker;
 use crate::driver::Driver;
 use crate::fiber::overflow::AltStack;
@@ -23,7 +23,7 @@ pub(crate) struct NotStarted {
 /// Starts the thread of the worker of a seat. `arrive` is called when there is a thread, before it does anything, and makes the seat that
 /// worker's. The caller holds the staff's lock.
 pub(crate) fn start_worker(
-    shared: &Arc<Shared>,
+    shared: &Arc<RuntimeShared>,
     index: usize,
     driver: Driver,
     threads: &mut Vec<JoinHandle<()>>,

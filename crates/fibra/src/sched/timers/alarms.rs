@@ -19,10 +19,10 @@ use std::task::Waker;
 use super::timing::WheelDue;
 use crate::prim::epoch::epoch;
 use crate::prim::sync::Mutex;
+use crate::sched::call_wakers::call_wakers_where_fit;
 use crate::sched::current;
-use crate::sched::shared::Shared;
+use crate::sched::shared::RuntimeShared;
 use crate::sched::timers::heap::Timer;
-use crate::sched::wakers::call_where_fit;
 
 /// With more free places than this and no alarm, their memory is given back.
 const KEPT_PLACES: usize = 64;
@@ -114,7 +114,7 @@ impl Table {
 /// An alarm that a runtime keeps. Dropping this cancels the alarm.
 #[derive(Debug)]
 pub(crate) struct Alarm {
-    shared: Arc<Shared>,
+    shared: Arc<RuntimeShared>,
     id: AlarmId,
     seat: usize,
     timer: Timer,
@@ -158,18 +158,18 @@ impl Drop for Alarm {
     }
 }
 
-impl Shared {
+impl RuntimeShared {
     /// The moment of this alarm has come.
     pub(in crate::sched) fn ring(&self, id: AlarmId) {
         if let Some(waker) = self.alarms.take(id) {
-            call_where_fit(vec![waker]);
+            call_wakers_where_fit(vec![waker]);
         }
     }
 
     /// Rings every alarm: the thread of the only worker leaves. Each future that is woken looks at the time, and waits on another runtime
     /// or when the thread is back.
     pub(crate) fn ring_all(&self) {
-        call_where_fit(self.alarms.take_all());
+        call_wakers_where_fit(self.alarms.take_all());
     }
 }
 

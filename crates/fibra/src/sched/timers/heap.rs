@@ -64,14 +64,14 @@ enum Content<P> {
 }
 
 #[derive(Clone, Copy)]
-struct Slot<P> {
+struct TimerSlot<P> {
     content: Content<P>,
     /// How many timers were set in this store before this one: tells the timer from those that had the slot before. Wraps: a waiter would
     /// have to keep a timer that has fired while exactly 2^32 others are set.
     generation: u32,
 }
 
-impl<P> Slot<P> {
+impl<P> TimerSlot<P> {
     fn is_dead(&self) -> bool {
         matches!(self.content, Content::Dead)
     }
@@ -79,13 +79,13 @@ impl<P> Slot<P> {
 
 #[derive(Clone, Copy)]
 #[repr(C)]
-struct Entry {
+struct TimerEntry {
     deadline: u64,
     /// The order among equal deadlines, above the slot: one number, so that entries are compared without a branch.
     order_and_slot: u64,
 }
 
-impl Entry {
+impl TimerEntry {
     const UNUSED: Self = Self { deadline: 0, order_and_slot: 0 };
 
     #[inline(always)]
@@ -113,9 +113,9 @@ impl Entry {
 /// The entries of one cache line: the children of one parent.
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
-struct Line([Entry; ARITY]);
+struct Line([TimerEntry; ARITY]);
 
-const _: () = assert!(size_of::<Entry>() == 16 && size_of::<Line>() == 64);
+const _: () = assert!(size_of::<TimerEntry>() == 16 && size_of::<Line>() == 64);
 
 #[inline(always)]
 fn parent(place: usize) -> usize {
@@ -134,7 +134,7 @@ pub(crate) struct Timers<P> {
     end: usize,
     /// The deadline of the entry at the root, `u64::MAX` when there are none: one load decides the common case.
     earliest: u64,
-    slots: Vec<Slot<P>>,
+    slots: Vec<TimerSlot<P>>,
     /// The first free slot.
     free: u32,
     /// How many entries are dead.
@@ -204,7 +204,7 @@ impl<P: Copy> Timers<P> {
         self.next_order += 1;
 
         let mut slot = self.free;
-        let filled = Slot { content: Content::Set(purpose), generation };
+        let filled = TimerSlot { content: Content::Set(purpose), generation };
         if slot == NONE {
             slot = self.slots.len() as u32;
             self.slots.push(filled);
@@ -215,7 +215,7 @@ impl<P: Copy> Timers<P> {
             *free = filled;
         }
         self.end += 1;
-        self.sift_up(self.end - 1, ROOT, Entry::new(deadline, order, slot));
+        self.sift_up(self.end - 1, ROOT, TimerEntry::new(deadline, order, slot));
         self.earliest = self.entry(ROOT).deadline;
         Timer { slot, generation }
     }
@@ -331,23 +331,23 @@ impl<P: Copy> Timers<P> {
     }
 
     #[inline(always)]
-    fn entry(&self, place: usize) -> Entry {
+    fn entry(&self, place: usize) -> TimerEntry {
         debug_assert!(place < self.lines.len() * ARITY);
         // SAFETY: every caller passes a place below `end` as it was when the call began, which is within `lines`; a line is four
         // entries without padding.
-        unsafe { *self.lines.as_ptr().cast::<Entry>().add(place) }
+        unsafe { *self.lines.as_ptr().cast::<TimerEntry>().add(place) }
     }
 
     #[inline(always)]
-    fn put(&mut self, place: usize, entry: Entry) {
+    fn put(&mut self, place: usize, entry: TimerEntry) {
         debug_assert!(place < self.lines.len() * ARITY);
         // SAFETY: as in `entry`.
-        unsafe { *self.lines.as_mut_ptr().cast::<Entry>().add(place) = entry }
+        unsafe { *self.lines.as_mut_ptr().cast::<TimerEntry>().add(place) = entry }
     }
 
     /// Moves the gap at `place` towards `top`, an ancestor of it or itself, until `entry` fits into it.
     #[inline(always)]
-    fn sift_up(&mut self, mut place: usize, top: usize, entry: Entry) {
+    fn sift_up(&mut self, mut place: usize, top: usize, entry: TimerEntry) {
         while place > top {
             let above = self.entry(parent(place));
             if !entry.before(above) {
@@ -362,7 +362,7 @@ impl<P: Copy> Timers<P> {
     /// Moves the gap at `place` down to a leaf, always to the earliest child, and puts `entry` where it belongs on the way
     /// back. The last entry almost always belongs near the leaves, so this saves a comparison on every level.
     #[inline]
-    fn sift_down(&mut self, top: usize, entry: Entry) {
+    fn sift_down(&mut self, top: usize, entry: TimerEntry) {
         let mut place = top;
         while first_child(place) < self.end {
             // Which child it will be is not known yet; but the children of all four lie side by side, in four lines.
@@ -398,7 +398,7 @@ impl<P: Copy> Timers<P> {
         let lines = if self.lines.is_empty() { 16 } else { self.lines.len() * 2 };
         assert!(lines * ARITY < NONE as usize, "fibra: more timers than a worker can hold");
         self.lines.reserve_exact(lines - self.lines.len());
-        self.lines.resize(lines, Line([Entry::UNUSED; ARITY]));
+        self.lines.resize(lines, Line([TimerEntry::UNUSED; ARITY]));
     }
 
     /// After 2^32 timers: numbers the entries anew, from nought, in the order in which they are due. (Sorted, they are a heap.)
@@ -407,11 +407,11 @@ impl<P: Copy> Timers<P> {
         let places: &mut [Line] = &mut self.lines;
         // SAFETY: a line is four entries without padding, so these are all places; nothing else refers to them meanwhile.
         let places =
-            unsafe { std::slice::from_raw_parts_mut(places.as_mut_ptr().cast::<Entry>(), places.len() * ARITY) };
+            unsafe { std::slice::from_raw_parts_mut(places.as_mut_ptr().cast::<TimerEntry>(), places.len() * ARITY) };
         let entries = &mut places[ROOT..self.end];
         entries.sort_unstable_by_key(|entry| entry.key());
         for (order, entry) in entries.iter_mut().enumerate() {
-            *entry = Entry::new(entry.deadline, order as u32, entry.slot());
+            *entry = TimerEntry::new(entry.deadline, order as u32, entry.slot());
         }
         self.next_order = entries.len() as u32;
     }

@@ -66,10 +66,10 @@ impl Worker {
         if self.is_driver_due(DRIVER_CYCLES) {
             self.look_at_driver();
         } else {
-            self.clock.set(policy::now());
+            self.looks.clock.set(policy::now());
         }
-        self.fire_timers(self.clock.get());
-        self.polled_at.set(policy::cycles());
+        self.fire_timers(self.looks.clock.get());
+        self.looks.polled_at.set(policy::cycles());
         self.note_idle_end();
     }
 
@@ -78,7 +78,7 @@ impl Worker {
     /// In batches, because a sleeper's frame and stack have long left the caches, and with many sleepers most of firing and resuming is
     /// waiting for memory: the frames of a batch are fetched together, then the tops of their stacks, long before each is run.
     pub(in crate::sched) fn fire_timers(&self, now: u64) {
-        self.fired_at.set(now);
+        self.looks.fired_at.set(now);
         while self.next_deadline().is_some_and(|deadline| deadline <= now) {
             let mut batch = [None; BATCH];
             self.timers.with(|timers| {
@@ -105,7 +105,7 @@ impl Worker {
         }
         self.shared.fire_deadlines(self.index, now, u64::MAX);
         let timers = self.next_deadline().is_some() || self.remote().wheel.next_deadline().is_some();
-        self.armed.set(timers || self.registrar.is_in_use());
+        self.looks.armed.set(timers || self.io.registrar.is_in_use());
     }
 
     /// Sets a timer for a wait of the running fiber, which ends it as timed out. Whether it has fired or not, `remove_timer` may be called
@@ -125,8 +125,8 @@ impl Worker {
 
     /// A busy worker looks at its timers now and then from now on.
     pub(in crate::sched) fn arm_timers(&self) {
-        if !self.armed.replace(true) {
-            self.polled_at.set(policy::cycles());
+        if !self.looks.armed.replace(true) {
+            self.looks.polled_at.set(policy::cycles());
         }
     }
 
@@ -153,7 +153,7 @@ impl Worker {
             MANY_TIMERS..VERY_MANY_TIMERS => TIMER_PAUSE_NANOS,
             _ => 2 * TIMER_PAUSE_NANOS,
         };
-        Some(deadline.max(self.fired_at.get() + pause))
+        Some(deadline.max(self.looks.fired_at.get() + pause))
     }
 
     /// The earliest deadline, if there is one.
@@ -163,11 +163,11 @@ impl Worker {
 
     /// The one blocking point.
     pub(in crate::sched) fn platform_wait(&self, timeout: Timeout) {
-        let now = self.driver.with(|driver| driver.wait(timeout));
+        let now = self.io.driver.with(|driver| driver.wait(timeout));
         match now {
             Ok(now) => {
-                self.clock.set(now);
-                self.looked_at.set(policy::cycles());
+                self.looks.clock.set(now);
+                self.looks.looked_at.set(policy::cycles());
             }
             // The driver handles interruptions itself; what is left is a closed descriptor, and sleeping on is no answer to that.
             Err(error) => panic!("fibra: a worker cannot wait any more: {error}"),

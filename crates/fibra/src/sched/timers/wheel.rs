@@ -8,7 +8,7 @@
 //! Invariants
 //! * A timer ends once: it is fired, or its removal says that it was there. Both happen under the lock.
 //! * `next` is the earliest deadline in the store, written under the lock. A look without the lock is a hint: a thread that sets a timer
-//!   for another worker wakes that worker afterwards (`Shared::set_scope_timer`), and sysmon looks again.
+//!   for another worker wakes that worker afterwards (`RuntimeShared::set_scope_timer`), and sysmon looks again.
 //!
 //! Rejected: one store for the whole runtime, which is what the design asks for. Every `timeout` would take a lock that all workers share,
 //! and one sleeper would have to be chosen to wake for it. A store per seat has a lock that no other worker wants, each worker sleeps

@@ -7,14 +7,14 @@ use super::*;
 use crate::prim::model::{check, thread};
 use crate::prim::sync::Arc;
 use crate::sync::Mutex;
-use crate::sync::mutex::model_clock::everybody_is_late;
+use crate::sync::mutex::model_clock::all_waiters_are_late;
 use crate::wait::park;
 
 /// A count of items under a mutex, and the condition variable that waiters for an item use.
-type Shared = Arc<(Mutex<u32>, Condvar)>;
+type Pair = Arc<(Mutex<u32>, Condvar)>;
 
-fn shared() -> Shared {
-    everybody_is_late(false);
+fn shared() -> Pair {
+    all_waiters_are_late(false);
     Arc::new((Mutex::new(0), Condvar::new()))
 }
 

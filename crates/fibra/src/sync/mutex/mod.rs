@@ -41,7 +41,7 @@ pub(crate) mod model_clock {
     }
 
     /// Have all waiters waited for too long, or none? (Loom runs all threads of a model on one.)
-    pub(crate) fn everybody_is_late(late: bool) {
+    pub(crate) fn all_waiters_are_late(late: bool) {
         LATE.set(late);
     }
 

@@ -9,7 +9,7 @@ use std::sync::Arc as StdArc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use super::model_clock::everybody_is_late;
+use super::model_clock::all_waiters_are_late;
 use super::*;
 use crate::prim::cell::UnsafeCell as Watched;
 use crate::prim::model::{check, thread};
@@ -82,7 +82,7 @@ fn two_lockers() {
 #[test]
 fn model_mutex_two_lockers_barging() {
     check(3, || {
-        everybody_is_late(false);
+        all_waiters_are_late(false);
         two_lockers();
     });
 }
@@ -91,7 +91,7 @@ fn model_mutex_two_lockers_barging() {
 #[test]
 fn model_mutex_two_lockers_handing_over() {
     check(3, || {
-        everybody_is_late(true);
+        all_waiters_are_late(true);
         two_lockers();
     });
 }
@@ -115,7 +115,7 @@ fn three_lockers() {
 #[test]
 fn model_mutex_three_lockers_barging() {
     check(2, || {
-        everybody_is_late(false);
+        all_waiters_are_late(false);
         three_lockers();
     });
 }
@@ -123,7 +123,7 @@ fn model_mutex_three_lockers_barging() {
 #[test]
 fn model_mutex_three_lockers_handing_over() {
     check(2, || {
-        everybody_is_late(true);
+        all_waiters_are_late(true);
         three_lockers();
     });
 }
@@ -133,7 +133,7 @@ fn model_mutex_three_lockers_handing_over() {
 fn model_mutex_timeout_against_unlock() {
     for late in [false, true] {
         check(2, move || {
-            everybody_is_late(late);
+            all_waiters_are_late(late);
             let mutex = number();
             let (one, two) = (mutex.clone(), mutex.clone());
             let guard = mutex.lock();
@@ -157,7 +157,7 @@ fn model_mutex_timeout_against_unlock() {
 fn model_mutex_cancel_against_unlock() {
     for late in [false, true] {
         check(2, move || {
-            everybody_is_late(late);
+            all_waiters_are_late(late);
             let mutex = number();
             let (one, two) = (mutex.clone(), mutex.clone());
             let guard = mutex.lock();
@@ -185,7 +185,7 @@ fn model_mutex_cancel_against_unlock() {
 #[test]
 fn model_mutex_called_and_cancelled() {
     check(2, || {
-        everybody_is_late(false);
+        all_waiters_are_late(false);
         let mutex = number();
         let one = mutex.clone();
         // Not loom's: written once, before anything that matters.
@@ -219,7 +219,7 @@ fn model_mutex_called_and_cancelled() {
 #[test]
 fn model_mutex_future_dropped_against_unlock() {
     check(3, || {
-        everybody_is_late(false);
+        all_waiters_are_late(false);
         // Borrowed by a future that goes to another thread.
         let mutex: &'static Mutex<Number> = Box::leak(Box::new(Mutex::new(Number(Watched::new(0)))));
         let guard = mutex.lock();
@@ -243,7 +243,7 @@ fn model_mutex_future_dropped_against_unlock() {
 #[test]
 fn model_mutex_future_beside_a_thread() {
     check(2, || {
-        everybody_is_late(false);
+        all_waiters_are_late(false);
         let mutex = number();
         let other = mutex.clone();
         let other = thread::spawn(move || other.lock().add());

@@ -6,7 +6,7 @@
 //! ```text
 //!  WAITING    the queue is not empty: the unlocker goes to the gate
 //!  CALLED     a waiter was told to try for itself and has not done so yet: the unlocker need not call another one
-//!  0          free           SOMEBODY   held by an async guard, or by a waiter that it was handed to and that has not woken yet
+//!  0          free           UNNAMED    held by an async guard, or by a waiter that it was handed to and that has not woken yet
 //!  HANDING    unlocked, but for the queue alone: the next thread that has the gate's lock decides
 //! ```
 //!
@@ -26,7 +26,7 @@ use crate::prim::atomic::{AtomicU64, AtomicUsize, Ordering};
 use crate::prim::bug::seeded_bug;
 use crate::prim::policy;
 use crate::sync::gate::{Ask, Gate, GateTask, GateWait, Rules, Who};
-use crate::sync::owner::{self, FREE_BITS, SOMEBODY};
+use crate::sync::owner::{self, FREE_BITS, UNNAMED};
 use crate::wait::park;
 use crate::wait::reason::WaitReason;
 use crate::wait::wake;
@@ -36,8 +36,8 @@ use std::task::{Context, Poll};
 const WAITING: usize = 1;
 const CALLED: usize = 2; // See the header, for this flag and the one before.
 const OWNER: usize = !FREE_BITS;
-/// An owner like `SOMEBODY`.
-const HANDING: usize = SOMEBODY << 1;
+/// An owner like `UNNAMED`.
+const HANDING: usize = UNNAMED << 1;
 const _: () = assert!((WAITING | CALLED) & OWNER == 0 && HANDING & OWNER == HANDING);
 
 /// After this long at most, the head of the queue is given the lock.
@@ -95,7 +95,7 @@ impl Rules for MutexRules {
     const BARGES: bool = true;
 
     fn grant(&self, _: usize) -> bool {
-        self.change(|word| (word & OWNER == 0).then_some(word | SOMEBODY)).is_some()
+        self.change(|word| (word & OWNER == 0).then_some(word | UNNAMED)).is_some()
     }
 
     fn revoke(&self, _: usize) {
@@ -125,7 +125,7 @@ impl Rules for MutexRules {
         let served = self.change(|word| match word & OWNER {
             // Another waiter was called already, and is no less entitled.
             0 if word & CALLED != 0 => None,
-            0 | HANDING if grants => Some(word & !OWNER | SOMEBODY),
+            0 | HANDING if grants => Some(word & !OWNER | UNNAMED),
             0 | HANDING if who == Who::Task => Some(word & !OWNER),
             0 | HANDING => Some(word & !OWNER | CALLED),
             _ => None,
@@ -232,9 +232,9 @@ impl RawMutex {
 
     /// It was handed over: from now on it carries the name of its holder.
     pub(super) fn adopt(&self, me: usize) {
-        if me != SOMEBODY {
+        if me != UNNAMED {
             // Relaxed: the owner part is ours alone to change, and the grant has done the ordering.
-            self.word().fetch_xor(SOMEBODY ^ me, Ordering::Relaxed);
+            self.word().fetch_xor(UNNAMED ^ me, Ordering::Relaxed);
         }
     }
 
@@ -328,7 +328,7 @@ impl RawMutex {
             let mut owed = Vec::new();
             self.gate.settle_owing(&mut owed);
             if !owed.is_empty() {
-                wake::call_soon(owed);
+                wake::call_wakers_soon(owed);
             }
         }
     }
@@ -346,7 +346,7 @@ impl RawMutex {
             if park::lets_others_run(cx) {
                 return Poll::Pending;
             }
-            if self.try_lock(SOMEBODY) {
+            if self.try_lock(UNNAMED) {
                 return Poll::Ready(());
             }
             *since = now();
@@ -368,9 +368,9 @@ mod tests {
         // Relaxed, all: one thread.
         let word = || mutex.word().load(Ordering::Relaxed);
         mutex.gate().update(|rules| {
-            for me in [SOMEBODY, SOMEBODY << 2, SOMEBODY << 7] {
+            for me in [UNNAMED, UNNAMED << 2, UNNAMED << 7] {
                 assert!(mutex.lock_fast(me) && word() == me, "0 to its name, in one step");
-                assert!(!mutex.lock_fast(SOMEBODY) && word() == me, "and not twice");
+                assert!(!mutex.lock_fast(UNNAMED) && word() == me, "and not twice");
                 mutex.unlock();
                 assert_eq!((word(), rules.handed.load(Ordering::Relaxed)), (0, 0));
             }

@@ -172,7 +172,7 @@ fn model_rwlock_upgrade_against_writer() {
 
 // A future that was called and came too late goes back to the head, but not before an upgrade, which holds what it waits for.
 #[test]
-fn model_rwlock_nobody_before_an_upgrade() {
+fn model_rwlock_no_writer_before_an_upgrade() {
     check(2, || {
         let lock = lock();
         let mut cx = Context::from_waker(Waker::noop());

@@ -30,7 +30,7 @@ fn model_event_set_against_wait() {
 
 // A waiter that waits already goes, however soon the event is reset; so does one that has looked, and has not queued yet.
 #[test]
-fn model_event_reset_leaves_nobody_behind() {
+fn model_event_reset_leaves_no_waiter_behind() {
     check(3, || {
         let event = Arc::new(Event::new());
         let mut waiting = pin!(event.wait_async());

@@ -20,10 +20,10 @@ struct Inner {
     name: Option<Arc<str>>,
     message: String,
     /// The payload behind a lock: it is `Send` but not `Sync`, and the error has to be both.
-    kind: Kind<Mutex<Box<dyn Any + Send>>>,
+    kind: JoinErrorKind<Mutex<Box<dyn Any + Send>>>,
 }
 
-pub(super) enum Kind<P> {
+pub(super) enum JoinErrorKind<P> {
     Panicked(P),
     Cancelled(Option<CancelReason>),
     NoStack,
@@ -31,23 +31,23 @@ pub(super) enum Kind<P> {
 }
 
 impl JoinError {
-    pub(super) fn new(fiber: FiberId, name: Option<Arc<str>>, kind: Kind<Box<dyn Any + Send>>) -> Self {
+    pub(super) fn new(fiber: FiberId, name: Option<Arc<str>>, kind: JoinErrorKind<Box<dyn Any + Send>>) -> Self {
         let (message, kind) = match kind {
-            Kind::Panicked(payload) => {
+            JoinErrorKind::Panicked(payload) => {
                 let text = payload.downcast_ref::<&'static str>().map(|text| (*text).to_owned());
                 let text = text.or_else(|| payload.downcast_ref::<String>().cloned());
                 let text = text.unwrap_or_else(|| "a panic whose payload is not text".to_owned());
-                (text, Kind::Panicked(Mutex::new(payload)))
+                (text, JoinErrorKind::Panicked(Mutex::new(payload)))
             }
-            Kind::Cancelled(reason) => (
+            JoinErrorKind::Cancelled(reason) => (
                 reason.as_ref().map_or_else(|| "cancelled".to_owned(), CancelReason::to_string),
-                Kind::Cancelled(reason),
+                JoinErrorKind::Cancelled(reason),
             ),
-            Kind::NoStack => (
+            JoinErrorKind::NoStack => (
                 "no stack could be had for it: raise vm.max_map_count, or run fewer fibers at once".to_owned(),
-                Kind::NoStack,
+                JoinErrorKind::NoStack,
             ),
-            Kind::SelfJoin => ("a fiber cannot join itself".to_owned(), Kind::SelfJoin),
+            JoinErrorKind::SelfJoin => ("a fiber cannot join itself".to_owned(), JoinErrorKind::SelfJoin),
         };
         Self(Box::new(Inner { fiber, name, message, kind }))
     }
@@ -58,31 +58,31 @@ impl JoinError {
         let here = fiber::current();
         let id = here.as_ref().map_or(FiberId::NONE, fiber::Fiber::id);
         let kind = match payload {
-            Some(payload) if !is_cancellation(&*payload) => Kind::Panicked(payload),
-            _ => Kind::Cancelled(fiber::cancel_reason()),
+            Some(payload) if !is_cancellation(&*payload) => JoinErrorKind::Panicked(payload),
+            _ => JoinErrorKind::Cancelled(fiber::cancel_reason()),
         };
         Self::new(id, here.as_ref().and_then(fiber::Fiber::name).map(Arc::from), kind)
     }
 
     /// Did it panic?
     pub fn is_panic(&self) -> bool {
-        matches!(self.0.kind, Kind::Panicked(_))
+        matches!(self.0.kind, JoinErrorKind::Panicked(_))
     }
 
     /// Was it cancelled, or refused because the runtime was shutting down or full?
     pub fn is_cancelled(&self) -> bool {
-        matches!(self.0.kind, Kind::Cancelled(_))
+        matches!(self.0.kind, JoinErrorKind::Cancelled(_))
     }
 
     /// Did it never run because no stack could be had?
     pub fn is_no_stack(&self) -> bool {
-        matches!(self.0.kind, Kind::NoStack)
+        matches!(self.0.kind, JoinErrorKind::NoStack)
     }
 
     /// Why it was cancelled, if it was.
     pub fn cancel_reason(&self) -> Option<CancelReason> {
         match &self.0.kind {
-            Kind::Cancelled(reason) => reason.clone(),
+            JoinErrorKind::Cancelled(reason) => reason.clone(),
             _ => None,
         }
     }
@@ -144,7 +144,7 @@ impl JoinError {
     pub fn try_into_panic(self) -> Result<Box<dyn Any + Send>, Self> {
         let inner = *self.0;
         match inner.kind {
-            Kind::Panicked(payload) => Ok(payload.into_inner()),
+            JoinErrorKind::Panicked(payload) => Ok(payload.into_inner()),
             kind => Err(Self(Box::new(Inner { kind, ..inner }))),
         }
     }
@@ -157,10 +157,10 @@ impl fmt::Display for JoinError {
             write!(f, " \"{name}\"")?;
         }
         match &self.0.kind {
-            Kind::Panicked(_) => write!(f, " panicked: {}", self.0.message),
-            Kind::Cancelled(None) => f.write_str(" was cancelled"),
-            Kind::Cancelled(Some(reason)) => write!(f, " was cancelled: {reason}"),
-            Kind::NoStack | Kind::SelfJoin => write!(f, ": {}", self.0.message),
+            JoinErrorKind::Panicked(_) => write!(f, " panicked: {}", self.0.message),
+            JoinErrorKind::Cancelled(None) => f.write_str(" was cancelled"),
+            JoinErrorKind::Cancelled(Some(reason)) => write!(f, " was cancelled: {reason}"),
+            JoinErrorKind::NoStack | JoinErrorKind::SelfJoin => write!(f, ": {}", self.0.message),
         }
     }
 }

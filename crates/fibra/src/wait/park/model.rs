@@ -15,10 +15,10 @@ use crate::prim::model::{check, thread};
 use crate::prim::sync::{Arc, Condvar, Mutex};
 use crate::wait::waitable::{Published, linked_or};
 use crate::waiter::cancel_reason::ReasonKind;
-use crate::waiter::node::{Kind, Waiter};
+use crate::waiter::node::{Waiter, WaiterKind};
 use crate::waiter::record::Claimed;
 use crate::waiter::revoke;
-use crate::waiter::word::{ARM_FIRST, Commit, Notice, State, Word};
+use crate::waiter::word::{ARM_FIRST, Commit, WaiterState, WakerNotice, Word};
 
 /// One fiber, its worker's queue, and one object that it waits on.
 struct World {
@@ -78,10 +78,10 @@ impl Parker for &World {
 }
 
 /// A waitable object, given by its `publish`.
-struct PublishedBy<F>(Cell<Option<F>>, Option<Notice>);
+struct PublishedBy<F>(Cell<Option<F>>, Option<WakerNotice>);
 
 impl<F: FnOnce(Ticket) -> bool> Waitable for PublishedBy<F> {
-    fn ended_by(&self) -> Option<Notice> {
+    fn ended_by(&self) -> Option<WakerNotice> {
         self.1
     }
 
@@ -102,7 +102,7 @@ impl World {
 
     fn unstarted() -> Arc<Self> {
         Arc::new(Self {
-            fiber: Box::leak(Box::new(Waiter::new(Kind::Fiber))),
+            fiber: Box::leak(Box::new(Waiter::new(WaiterKind::Fiber))),
             slot: UnsafeCell::new(0),
             stack: UnsafeCell::new(0),
             object: Mutex::default(),
@@ -145,22 +145,26 @@ impl World {
         self.touch_stack();
     }
 
-    fn wait(&self, publish: impl FnOnce(Ticket) -> bool) -> (Outcome, Option<Arm>) {
+    fn wait(&self, publish: impl FnOnce(Ticket) -> bool) -> (Outcome, Option<CompletedBy>) {
         self.wait_for(publish, None)
     }
 
-    fn wait_for(&self, publish: impl FnOnce(Ticket) -> bool, notice: Option<Notice>) -> (Outcome, Option<Arm>) {
+    fn wait_for(
+        &self,
+        publish: impl FnOnce(Ticket) -> bool,
+        notice: Option<WakerNotice>,
+    ) -> (Outcome, Option<CompletedBy>) {
         let (reason, site) = (WaitReason::Join, Location::caller());
         let how = Wait { reason, object: 0, site, deadline: None };
         wait_as(self, &PublishedBy(Cell::new(Some(publish)), notice), how, Manner::Plain)
     }
 
     /// Completes the wait as an owner with a slot to fill does. True if this owner won.
-    fn complete(&self, ticket: Ticket, arm: Arm, value: u32) -> bool {
+    fn complete(&self, ticket: Ticket, arm: CompletedBy, value: u32) -> bool {
         let Some(claimed) = Claimed::of(self.waiter(), ticket, arm) else { return false };
         // SAFETY: the claimer alone writes the slot; that is what the model checks.
         self.slot.with_mut(|slot| unsafe { *slot = value });
-        let waker = claimed.go_with(|_| self.enqueue());
+        let waker = claimed.make_runnable_with(|_| self.enqueue());
         assert!(waker.is_none(), "a fiber has no waker");
         true
     }
@@ -170,8 +174,8 @@ impl World {
     }
 
     /// Does what a waker of the fiber does.
-    fn notify(&self) {
-        revoke::notify(self.waiter(), Notice::Outer, |_| self.enqueue());
+    fn raise_notice(&self) {
+        revoke::raise_notice(self.waiter(), WakerNotice::Outer, |_| self.enqueue());
     }
 
     /// Sends the object's one value: to the waiter if there is one, else it stays there. True if it was taken.
@@ -216,7 +220,7 @@ impl World {
 
     /// The fiber runs, and was not enqueued once too often.
     fn assert_quiet(&self) {
-        assert_eq!(self.word().snapshot().state(), State::Running);
+        assert_eq!(self.word().snapshot().state(), WaiterState::Running);
         assert_eq!(*self.queue.lock(), 0, "enqueued once too often");
     }
 }
@@ -365,8 +369,8 @@ fn model_cancel_against_a_wait_behind_a_barrier() {
 fn model_notice_against_park() {
     check(3, || {
         let world = World::new();
-        let caller = spawn(&world, World::notify);
-        let ended = world.wait_for(|_| true, Some(Notice::Outer));
+        let caller = spawn(&world, World::raise_notice);
+        let ended = world.wait_for(|_| true, Some(WakerNotice::Outer));
         assert_eq!(ended, (Outcome::Done, Some(ARM_FIRST)));
         caller.join().unwrap();
         world.assert_quiet();
@@ -378,8 +382,8 @@ fn model_notice_against_park() {
 fn model_notice_against_cancel() {
     check(2, || {
         let world = World::new();
-        let others = [World::notify, World::cancel].map(|other| spawn(&world, other));
-        let ended = world.wait_for(|_| true, Some(Notice::Outer));
+        let others = [World::raise_notice, World::cancel].map(|other| spawn(&world, other));
+        let ended = world.wait_for(|_| true, Some(WakerNotice::Outer));
         assert!(matches!(ended, (Outcome::Done, Some(ARM_FIRST)) | (Outcome::Cancelled, None)), "{ended:?}");
         others.into_iter().for_each(|other| other.join().unwrap());
         world.assert_quiet();

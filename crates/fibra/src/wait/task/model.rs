@@ -10,7 +10,7 @@ use crate::prim::sync::{Arc, Mutex};
 use crate::wait::waitable::{Published, linked_or};
 use crate::waiter::node::{Node, WaiterRef};
 use crate::waiter::record::Claimed;
-use crate::waiter::word::{ARM_FIRST, State, Ticket};
+use crate::waiter::word::{ARM_FIRST, Ticket, WaiterState};
 
 /// A waker that counts its calls.
 #[derive(Default)]
@@ -36,7 +36,7 @@ impl Source {
         // Claimed under the lock, set going without it, as channels do.
         let claimed = waiting.and_then(|(waiter, ticket)| Claimed::of(waiter, ticket, ARM_FIRST));
         drop(state);
-        let waker = claimed.and_then(|claimed| claimed.go_with(|_| unreachable!("no fiber here")));
+        let waker = claimed.and_then(|claimed| claimed.make_runnable_with(|_| unreachable!("no fiber here")));
         if let Some(waker) = waker {
             waker.wake();
         }
@@ -97,7 +97,7 @@ fn model_task_dropped_against_claim() {
         let now = record.waiter().word.snapshot();
         assert_eq!(
             (now.state(), now.is_claimed(), now.ticket()),
-            (State::Parked, false, ticket),
+            (WaiterState::Parked, false, ticket),
             "the wake of another wait"
         );
         assert!(record.has_waker(), "its waker was taken for the wake of another wait");

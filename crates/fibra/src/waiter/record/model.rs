@@ -78,7 +78,7 @@ fn model_thread_is_woken() {
             assert_eq!(event.read(), 7);
         }
         owner.join().unwrap();
-        assert_eq!(record.waiter.word.snapshot().state(), State::Running);
+        assert_eq!(record.waiter.word.snapshot().state(), WaiterState::Running);
     });
 }
 
@@ -98,7 +98,7 @@ fn model_thread_timeout_against_claim() {
         }
         assert_eq!(event.read(), 7);
         owner.join().unwrap();
-        assert_eq!(record.waiter.word.snapshot().state(), State::Running);
+        assert_eq!(record.waiter.word.snapshot().state(), WaiterState::Running);
     });
 }
 
@@ -140,7 +140,7 @@ fn model_thread_cancelled_against_claim() {
         assert_eq!(event.read(), 7);
         owner.join().unwrap();
         canceller.join().unwrap();
-        assert_eq!(record.waiter.word.snapshot().state(), State::Running);
+        assert_eq!(record.waiter.word.snapshot().state(), WaiterState::Running);
     });
 }
 

@@ -8,44 +8,53 @@ use crate::prim::cell::UnsafeCell;
 use crate::waiter::word::*;
 
 /// A word that was brought to `state` by the edges of the table.
-fn word_in(state: State) -> Word {
+fn word_in(state: WaiterState) -> Word {
     let word = Word::new();
-    if state == State::Init {
+    if state == WaiterState::Init {
         return word;
     }
     let ticket = word.publish_spawned();
-    if state == State::Runnable {
+    if state == WaiterState::Runnable {
         return word;
     }
     assert!(word.start(ticket));
     match state {
-        State::Parking => drop(word.begin_park(WaitKind::Revocable)),
-        State::Parked => {
+        WaiterState::Parking => drop(word.begin_park(WaitKind::Revocable)),
+        WaiterState::Parked => {
             word.begin_park(WaitKind::Revocable);
             assert_eq!(word.commit_park(), Commit::Parked);
         }
-        State::Done => word.finish(false),
-        State::Cancelled => word.finish(true),
+        WaiterState::Done => word.finish(false),
+        WaiterState::Cancelled => word.finish(true),
         _ => {}
     }
     assert_eq!(word.snapshot().state(), state);
     word
 }
 
-const ALL: [State; 7] =
-    [State::Init, State::Runnable, State::Running, State::Parking, State::Parked, State::Done, State::Cancelled];
+const ALL: [WaiterState; 7] = [
+    WaiterState::Init,
+    WaiterState::Runnable,
+    WaiterState::Running,
+    WaiterState::Parking,
+    WaiterState::Parked,
+    WaiterState::Done,
+    WaiterState::Cancelled,
+];
 
 /// An edge by its method: from where it may be taken, and to where it leads.
-type Edge = (&'static str, &'static [State], State, fn(&Word));
+type Edge = (&'static str, &'static [WaiterState], WaiterState, fn(&Word));
 
 const EDGES: [Edge; 7] = [
-    ("publish_spawned", &[State::Init], State::Runnable, |word| _ = word.publish_spawned()),
-    ("resume", &[State::Runnable], State::Running, Word::resume),
-    ("yielded", &[State::Running], State::Runnable, Word::yielded),
-    ("begin_park", &[State::Running], State::Parking, |word| _ = word.begin_park(WaitKind::Revocable)),
-    ("commit_park", &[State::Parking], State::Parked, |word| assert_eq!(word.commit_park(), Commit::Parked)),
-    ("finish", &[State::Running], State::Done, |word| word.finish(false)),
-    ("recycle", &[State::Done, State::Cancelled, State::Running], State::Init, Word::recycle),
+    ("publish_spawned", &[WaiterState::Init], WaiterState::Runnable, |word| _ = word.publish_spawned()),
+    ("resume", &[WaiterState::Runnable], WaiterState::Running, Word::resume),
+    ("yielded", &[WaiterState::Running], WaiterState::Runnable, Word::yielded),
+    ("begin_park", &[WaiterState::Running], WaiterState::Parking, |word| _ = word.begin_park(WaitKind::Revocable)),
+    ("commit_park", &[WaiterState::Parking], WaiterState::Parked, |word| {
+        assert_eq!(word.commit_park(), Commit::Parked)
+    }),
+    ("finish", &[WaiterState::Running], WaiterState::Done, |word| word.finish(false)),
+    ("recycle", &[WaiterState::Done, WaiterState::Cancelled, WaiterState::Running], WaiterState::Init, Word::recycle),
 ];
 
 /// The edges that only the owner of a word takes: checked in debug builds only.
@@ -77,7 +86,7 @@ fn stale_starts_and_wakes_change_nothing() {
         let before = word.snapshot();
         assert!(!word.start(Ticket::of_number(77)), "{state:?}");
         assert_eq!(word.claim(Ticket::of_number(77), ARM_FIRST, true), Claim::Lost);
-        if !matches!(state, State::Parking | State::Parked) {
+        if !matches!(state, WaiterState::Parking | WaiterState::Parked) {
             assert_eq!(word.claim(before.ticket(), ARM_FIRST, true), Claim::Lost, "{state:?}");
         }
         assert_eq!(word.snapshot(), before);
@@ -88,7 +97,7 @@ fn stale_starts_and_wakes_change_nothing() {
 #[test]
 #[cfg_attr(not(debug_assertions), ignore = "looked at in debug builds only")]
 fn a_release_without_a_claim_is_found() {
-    for state in [State::Parking, State::Parked] {
+    for state in [WaiterState::Parking, WaiterState::Parked] {
         let word = word_in(state);
         assert!(catch_unwind(AssertUnwindSafe(|| word.release())).is_err(), "{state:?}");
     }
@@ -97,16 +106,16 @@ fn a_release_without_a_claim_is_found() {
 // A task that cancellation claimed between two polls carries cancellation's arm; its queue entry is valid all the same, once.
 #[test]
 fn a_start_does_not_ask_who_won() {
-    let word = word_in(State::Parked);
+    let word = word_in(WaiterState::Parked);
     let ticket = word.snapshot().ticket();
     assert_eq!(word.claim(ticket, ARM_CANCEL, true), Claim::Direct);
     assert!(word.start(ticket));
-    assert_eq!(word.snapshot().state(), State::Running);
+    assert_eq!(word.snapshot().state(), WaiterState::Running);
     assert!(!word.start(ticket), "the entry is used up");
 }
 
 fn parked() -> (Word, Ticket) {
-    let word = word_in(State::Parked);
+    let word = word_in(WaiterState::Parked);
     let ticket = word.snapshot().ticket();
     (word, ticket)
 }
@@ -115,8 +124,15 @@ fn parked() -> (Word, Ticket) {
 #[test]
 fn one_word_holds_everything() {
     assert_eq!((size_of::<Word>(), align_of::<Word>()), (8, 8));
-    let states =
-        [State::Init, State::Runnable, State::Running, State::Parking, State::Parked, State::Done, State::Cancelled];
+    let states = [
+        WaiterState::Init,
+        WaiterState::Runnable,
+        WaiterState::Running,
+        WaiterState::Parking,
+        WaiterState::Parked,
+        WaiterState::Done,
+        WaiterState::Cancelled,
+    ];
     let mut texts = HashSet::new();
     for state in states {
         let ticket = Ticket::of_number(u64::MAX >> TICKET_SHIFT);
@@ -132,7 +148,7 @@ fn one_word_holds_everything() {
 fn one_starts_it() {
     let word = Word::new();
     let ticket = word.publish_spawned();
-    assert_eq!(word.snapshot().state(), State::Runnable);
+    assert_eq!(word.snapshot().state(), WaiterState::Runnable);
     assert!(!word.start(Ticket::from_bits(ticket.to_bits() + (1 << TICKET_SHIFT))), "another start's entry");
     assert!(word.start(ticket));
     assert!(!word.start(ticket), "taken");
@@ -140,16 +156,16 @@ fn one_starts_it() {
     word.yielded();
     assert!(!word.start(ticket));
     word.resume();
-    assert_eq!(word.snapshot().state(), State::Running);
+    assert_eq!(word.snapshot().state(), WaiterState::Running);
 }
 
 // S0-05, S0-07, G-14, S4-99: a waiter goes from RUNNING to PARKING, which is a state of its own: waiting, claimable, and not yet PARKED.
 #[test]
 fn parking_has_a_name() {
-    let word = word_in(State::Running);
+    let word = word_in(WaiterState::Running);
     let ticket = word.begin_park(WaitKind::Revocable);
     let now = word.snapshot();
-    assert_eq!((now.state(), now.ticket()), (State::Parking, ticket));
+    assert_eq!((now.state(), now.ticket()), (WaiterState::Parking, ticket));
     assert!(now.is_waiting() && now.kind() == Some(WaitKind::Revocable) && !now.is_claimed());
     assert_eq!(word.claim(ticket, 3, true), Claim::Held, "not direct: it is still on its stack");
     let now = word.snapshot();
@@ -169,7 +185,7 @@ fn every_wait_has_a_fresh_ticket() {
             let ticket = word.begin_park(WaitKind::Revocable);
             assert!(tickets.insert(ticket.to_bits()), "life {life}, wait {wait}");
             let now = word.snapshot();
-            assert!(!now.is_claimed() && !now.has_wake() && now.arm() == WaitKind::Revocable as Arm);
+            assert!(!now.is_claimed() && !now.has_wake() && now.arm() == WaitKind::Revocable as CompletedBy);
             assert_eq!(word.claim(ticket, wait, true), Claim::Held);
             assert_eq!(word.release(), Release::Deferred);
             assert_eq!(word.commit_park(), Commit::Requeue);
@@ -177,7 +193,7 @@ fn every_wait_has_a_fresh_ticket() {
             word.resume();
         }
         word.finish(life % 2 == 0);
-        assert!(matches!(word.snapshot().state(), State::Done | State::Cancelled));
+        assert!(matches!(word.snapshot().state(), WaiterState::Done | WaiterState::Cancelled));
         word.recycle();
     }
 }
@@ -186,36 +202,36 @@ fn every_wait_has_a_fresh_ticket() {
 // commit, does.
 #[test]
 fn a_wake_in_parking_is_found_at_commit() {
-    let word = word_in(State::Running);
+    let word = word_in(WaiterState::Running);
     let ticket = word.begin_park(WaitKind::Revocable);
     assert_eq!(word.claim(ticket, ARM_FIRST, true), Claim::Held);
     assert_eq!(word.release(), Release::Deferred, "the waker does not enqueue");
-    assert_eq!(word.snapshot().state(), State::Parking, "nor does it change the state");
+    assert_eq!(word.snapshot().state(), WaiterState::Parking, "nor does it change the state");
     assert_eq!(word.commit_park(), Commit::Requeue, "the worker does");
-    assert_eq!(word.snapshot().state(), State::Runnable);
+    assert_eq!(word.snapshot().state(), WaiterState::Runnable);
 }
 
 // S4-101, G-17: PARKED is reached by the worker's commit only, also while an owner is filling the slot.
 #[test]
 fn only_commit_makes_it_parked() {
-    let word = word_in(State::Running);
+    let word = word_in(WaiterState::Running);
     let ticket = word.begin_park(WaitKind::Revocable);
     assert_eq!(word.claim(ticket, 9, true), Claim::Held);
     assert_eq!(word.commit_park(), Commit::Parked);
     let now = word.snapshot();
-    assert!(now.state() == State::Parked && now.is_claimed());
+    assert!(now.state() == WaiterState::Parked && now.is_claimed());
     assert_eq!(word.claim(ticket, 8, true), Claim::Lost, "one owner");
     assert_eq!(word.release(), Release::Enqueue, "now the owner has to enqueue it");
-    assert_eq!((word.snapshot().state(), word.snapshot().arm()), (State::Runnable, 9));
+    assert_eq!((word.snapshot().state(), word.snapshot().arm()), (WaiterState::Runnable, 9));
 }
 
 // S4-42, S4-100, S1-49: a waiter that need not wait goes back to RUNNING; if an owner has claimed the wait, it has to park and see.
 #[test]
 fn a_park_may_be_called_off() {
-    let word = word_in(State::Running);
+    let word = word_in(WaiterState::Running);
     let ticket = word.begin_park(WaitKind::Binding);
     assert!(word.abort_park());
-    assert_eq!(word.snapshot().state(), State::Running);
+    assert_eq!(word.snapshot().state(), WaiterState::Running);
     assert_eq!(word.claim(ticket, 1, true), Claim::Lost, "that wait is over");
     let ticket = word.begin_park(WaitKind::Revocable);
     assert_eq!(word.claim(ticket, ARM_CANCEL, true), Claim::Held);
@@ -230,7 +246,7 @@ fn a_park_may_be_called_off() {
 fn parked_is_left_by_one_claim() {
     let (word, ticket) = parked();
     assert_eq!(word.claim(ticket, 4, true), Claim::Direct);
-    assert_eq!((word.snapshot().state(), word.snapshot().arm()), (State::Runnable, 4));
+    assert_eq!((word.snapshot().state(), word.snapshot().arm()), (WaiterState::Runnable, 4));
     assert_eq!(word.claim(ticket, 5, true), Claim::Lost);
     assert_eq!(word.snapshot().arm(), 4, "the loser has changed nothing");
     // A thread or a task takes itself back by the same rule.
@@ -247,7 +263,7 @@ fn parked_is_left_by_one_claim() {
 #[test]
 fn a_stale_wake_has_no_effect() {
     let (word, old) = parked();
-    let words = [Word::new(), word_in(State::Running), parked().0];
+    let words = [Word::new(), word_in(WaiterState::Running), parked().0];
     for other in &words {
         let before = other.snapshot();
         assert_eq!(other.claim(Ticket::of_number(1 << 40), 7, true), Claim::Lost);
@@ -280,26 +296,26 @@ fn cancellation_is_an_owner_like_any_other() {
     assert!(seen.kind() == Some(WaitKind::Revocable) && seen.ticket() == ticket);
     assert_eq!(word.claim(seen.ticket(), ARM_CANCEL, true), Claim::Direct);
     assert_eq!(word.snapshot().arm(), ARM_CANCEL);
-    let word = word_in(State::Running);
+    let word = word_in(WaiterState::Running);
     word.begin_park(WaitKind::Binding);
     assert!(word.look_after_flag().kind() == Some(WaitKind::Binding));
 }
 
 /// A slot that the owner of a claim fills and the waiter reads.
-struct Slot(UnsafeCell<u64>);
+struct TestSlot(UnsafeCell<u64>);
 
 // SAFETY: touched by the claimer before it releases and by the waiter after it was resumed, never by both: the test checks exactly that.
-unsafe impl Sync for Slot {}
+unsafe impl Sync for TestSlot {}
 
 // S1-27, S1-50, S1-57: a waiter against two owners, each of which fills a plain slot if it wins: exactly
 // one owner wins each wait, and the waiter sees what that owner wrote.
 #[test]
 fn two_owners_fill_one_slot() {
     const ROUNDS: u64 = 2_000;
-    let word = word_in(State::Running);
+    let word = word_in(WaiterState::Running);
     let published = crate::prim::atomic::AtomicU64::new(0);
     let released = crate::prim::atomic::AtomicU64::new(0);
-    let slot = Slot(UnsafeCell::new(0));
+    let slot = TestSlot(UnsafeCell::new(0));
     let (word, published, released, slot) = (&word, &published, &released, &slot);
     let owner = move |me: u64| {
         let mut won = 0u64;
@@ -315,7 +331,7 @@ fn two_owners_fill_one_slot() {
                 continue;
             }
             last = ticket;
-            match word.claim(Ticket::from_bits(ticket), me as Arm, false) {
+            match word.claim(Ticket::from_bits(ticket), me as CompletedBy, false) {
                 Claim::Lost => {}
                 Claim::Direct => unreachable!("not asked for"),
                 Claim::Held => {

@@ -271,7 +271,7 @@ fn tasks_that_own_an_end() {
         drop(tx);
         assert_eq!(rx.iter().map(Result::unwrap).collect::<Vec<_>>(), [1, 2]);
 
-        // A result whose destructor panics, with nobody to receive it.
+        // A result whose destructor panics, without a receiver.
         struct Bad;
         impl Drop for Bad {
             fn drop(&mut self) {

@@ -39,6 +39,7 @@ pub(crate) const RULES: &[fn(&Source) -> Vec<Problem>] = &[
     file_length,
     switches,
     orderings,
+    plain_words,
 ];
 
 // ---- Layers -------------------------------------------------------------------------------------------------------------
@@ -134,6 +135,38 @@ pub(crate) fn header(source: &Source) -> Vec<Problem> {
             vec![problem(source, first.unwrap_or(0), "header", advice)]
         }
     }
+}
+
+/// Words that hide the subject of a sentence, also inside of names.
+const VAGUE: [&str; 8] = ["whoever", "whomever", "nobody", "somebody", "anybody", "everybody", "someone", "anyone"];
+/// Where they stay: the beginning of a path, and what a line must contain.
+const VAGUE_ALLOWED: [(&str, &str); 4] = [
+    // A public name, and its name in JSON.
+    ("crates/fibra/src/inspect/", "Nobody"),
+    ("docs/internals.md", "`LockHolder::Nobody`"),
+    // These name the words.
+    ("CONTRIBUTING.md", "never \"whoever\""),
+    ("crates/fibra/tests/house/tidy", ""),
+];
+
+/// Sentences name their subjects (the fiber, the worker, the sender).
+pub(crate) fn plain_words(source: &Source) -> Vec<Problem> {
+    vague_words(&source.path, source.lines.iter().map(|line| line.raw.as_str()))
+}
+
+/// The same for the lines of any text.
+pub(crate) fn vague_words<'a>(path: &str, lines: impl Iterator<Item = &'a str>) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    for (number, line) in lines.enumerate() {
+        let lower = line.to_lowercase();
+        let Some(word) = VAGUE.iter().find(|word| lower.contains(**word)) else { continue };
+        if VAGUE_ALLOWED.iter().any(|(below, text)| path.starts_with(below) && line.contains(text)) {
+            continue;
+        }
+        let advice = format!("\"{word}\" makes the reader guess: name the fiber, thread, caller or peer that is meant");
+        problems.push(Problem { path: path.to_owned(), line: number + 1, rule: "plain words", advice });
+    }
+    problems
 }
 
 pub(crate) const LONGEST_CODE_LINE: usize = 120;

@@ -21,7 +21,7 @@ use std::mem::MaybeUninit;
 use super::{NoTrace, PIECE, REGISTERS, Registers, Snapshot};
 use crate::fiber::context::Suspended;
 use crate::fiber::stack;
-use crate::monitor::claim::{Claim, Withdrawn};
+use crate::monitor::claim::{CaptureClaim, Withdrawn};
 use crate::prim::atomic::{AtomicU32, Ordering};
 use crate::prim::cell::UnsafeCell;
 use crate::prim::peek::peek;
@@ -33,7 +33,7 @@ const WAITS: u32 = 40;
 const WAIT_NANOS: i64 = 5_000_000;
 
 struct Buffer {
-    claim: Claim,
+    claim: CaptureClaim,
     /// Rung by the handler; a futex.
     bell: AtomicU32,
     answer: UnsafeCell<Answer>,
@@ -51,7 +51,7 @@ struct Answer {
 unsafe impl Sync for Buffer {}
 
 static BUFFER: Buffer = Buffer {
-    claim: Claim::new(),
+    claim: CaptureClaim::new(),
     bell: AtomicU32::new(0),
     answer: UnsafeCell::new(Answer {
         registers: [0; REGISTERS],

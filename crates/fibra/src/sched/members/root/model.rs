@@ -17,7 +17,7 @@ fn wake(owner: Option<RootWaiter>) {
 }
 
 #[derive(Default)]
-struct Mail {
+struct PostedChanges {
     flush: bool,
     stop: bool,
 }
@@ -28,7 +28,7 @@ struct World {
     queue: Mutex<usize>,
     /// Fibers that were published and have not ended.
     live: AtomicI64,
-    mail: Mutex<Mail>,
+    mail: Mutex<PostedChanges>,
     bell: Condvar,
 }
 
@@ -67,7 +67,7 @@ impl World {
         true
     }
 
-    fn post(&self, change: impl FnOnce(&mut Mail)) {
+    fn post(&self, change: impl FnOnce(&mut PostedChanges)) {
         change(&mut self.mail.lock());
         self.bell.notify_one();
     }

@@ -8,7 +8,7 @@ use crate::prim::sync::Arc;
 use crate::sched::queue::Entry;
 use crate::sched::queue::fresh::Fresh;
 use crate::sched::queue::injector::Injector;
-use crate::sched::reach::{self, Mail, Reach, Sent};
+use crate::sched::reach::{self, Reach, Sent, WorkerMail};
 use crate::sched::staff::seats::*;
 use crate::sched::visitors::Visitors;
 
@@ -36,7 +36,7 @@ struct World {
     seats: Seats,
     injector: Injector,
     fresh: Fresh,
-    mail: [Mail<Fiber, u32>; 2],
+    mail: [WorkerMail<Fiber, u32>; 2],
     coming: [AtomicU64; 2],
     visitors: Visitors,
     stop: AtomicBool,
@@ -56,7 +56,7 @@ impl World {
             seats: Seats::new(2, 2),
             injector: Injector::with_ring(2),
             fresh: Fresh::new(),
-            mail: [Mail::new(), Mail::new()],
+            mail: [WorkerMail::new(), WorkerMail::new()],
             coming: [AtomicU64::new(0), AtomicU64::new(0)],
             visitors: Visitors::new(),
             stop: AtomicBool::new(false),
@@ -95,7 +95,7 @@ impl Reach for World {
     fn coming(&self, worker: usize) -> &AtomicU64 {
         &self.coming[worker]
     }
-    fn mail(&self, worker: usize) -> &Mail<Fiber, u32> {
+    fn mail(&self, worker: usize) -> &WorkerMail<Fiber, u32> {
         &self.mail[worker]
     }
     fn fresh(&self, _: usize) -> &Fresh {

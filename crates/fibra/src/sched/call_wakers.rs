@@ -15,12 +15,12 @@ use crate::fiber::frame::{Frame, RunResult, Thunk, flag};
 use crate::fiber::local::drop_all;
 use crate::fiber::outcome::FiberEnd;
 use crate::prim::atomic::Ordering;
-use crate::waiter::record::call_all;
-use crate::waiter::word::State;
+use crate::waiter::record::call_wakers;
+use crate::waiter::word::WaiterState;
 
 thread_local! {
     /// How this thread, if it is no worker's, calls wakers: itself, unless it must not wait for them.
-    static CALLED_BY: Cell<fn(Vec<Waker>)> = const { Cell::new(call_all) };
+    static CALLED_BY: Cell<fn(Vec<Waker>)> = const { Cell::new(call_wakers) };
 }
 
 /// From now on the calling thread has wakers called in this way: for the monitor's.
@@ -28,18 +28,18 @@ pub(crate) fn call_by(call: fn(Vec<Waker>)) {
     CALLED_BY.set(call);
 }
 
-static CALL_WAKERS: Thunk = Thunk { run: call, discard: call_anyway };
+static CALL_WAKERS: Thunk = Thunk { run: call_carried, discard: call_anyway };
 
-unsafe fn call(frame: &Frame) -> RunResult {
-    // SAFETY: `Worker::call_wakers` put them there, and this is the one run of this fiber.
-    call_all(unsafe { frame.take::<Vec<Waker>>() });
+unsafe fn call_carried(frame: &Frame) -> RunResult {
+    // SAFETY: `Worker::spawn_call_of_wakers` put them there, and this is the one run of this fiber.
+    call_wakers(unsafe { frame.take::<Vec<Waker>>() });
     drop_locals(frame);
     RunResult::Ended(FiberEnd::Value)
 }
 
 unsafe fn call_anyway(frame: &Frame) {
-    // SAFETY: as in `call`. Shutdown cancels fibers that have not started, but a wake must not be lost.
-    call_all(unsafe { frame.take::<Vec<Waker>>() });
+    // SAFETY: as in `call_carried`. Shutdown cancels fibers that have not started, but a wake must not be lost.
+    call_wakers(unsafe { frame.take::<Vec<Waker>>() });
     drop_locals(frame);
 }
 
@@ -53,17 +53,17 @@ fn drop_locals(frame: &Frame) {
 impl Worker {
     /// Have all wakers been called? A worker's loop asks before it ends, if it may not be run again.
     pub(crate) fn has_called_wakers(&self) -> bool {
-        self.wakers_to_call.get() == 0
+        self.residents.wakers_to_call.get() == 0
     }
 
     /// Has them called soon, on a fiber of this worker.
-    pub(crate) fn call_wakers(&self, wakers: Vec<Waker>) {
+    pub(crate) fn spawn_call_of_wakers(&self, wakers: Vec<Waker>) {
         if wakers.is_empty() {
             return;
         }
         if !self.shared.daemons.try_add() {
             // The runtime is past its last fiber: no worker is left to run one. This is the thread of its owner.
-            return call_all(wakers);
+            return call_wakers(wakers);
         }
         let frame = self.take_frame();
         self.shared.root.add_user();
@@ -81,7 +81,7 @@ impl Worker {
         // SAFETY: a fresh frame, its storage is empty.
         unsafe { frame.put(wakers) };
         self.stats().spawned.add(1);
-        self.wakers_to_call.set(self.wakers_to_call.get() + 1);
+        self.residents.wakers_to_call.set(self.residents.wakers_to_call.get() + 1);
         frame.waiter.word.publish_spawned();
         self.push_local(frame);
     }
@@ -89,11 +89,11 @@ impl Worker {
 
 /// Calls wakers, which are user code: here, if that may run here. Not on a worker's own stack, and not on a fiber that is PARKING: then
 /// they are called soon, on a fiber of their own. And not on sysmon's thread: a waker may block.
-pub(crate) fn call_where_fit(wakers: Vec<Waker>) {
+pub(crate) fn call_wakers_where_fit(wakers: Vec<Waker>) {
     if let Some(worker) = current::worker() {
-        let is_fit = worker.current.get().is_some_and(|frame| frame.waiter.word.snapshot().is(State::Running));
+        let is_fit = worker.current.get().is_some_and(|frame| frame.waiter.word.snapshot().is(WaiterState::Running));
         if !is_fit {
-            return worker.call_wakers(wakers);
+            return worker.spawn_call_of_wakers(wakers);
         }
     }
     CALLED_BY.get()(wakers);

@@ -18,17 +18,17 @@ use super::waitable::{Published, Waitable, linked_or};
 use crate::prim::bug::seeded_bug;
 use crate::waiter::node::{Node, Outcome, WaiterRef};
 use crate::waiter::revoke::flag_of;
-use crate::waiter::word::Notice;
+use crate::waiter::word::WakerNotice;
 
 /// Is a polling that begins now inside another one, of which so many are open?
 #[inline(always)]
 pub(crate) fn is_inside(open: &Cell<u32>) -> bool {
-    open.get() > 0 && !seeded_bug("notify_eaten_inside")
+    open.get() > 0 && !seeded_bug("notice_eaten_inside")
 }
 
 /// The polling of one future by one waiter; `INSIDE`: in the poll of another future.
 #[derive(Debug)]
-pub(crate) struct Notify<'a, const INSIDE: bool> {
+pub(crate) struct Polling<'a, const INSIDE: bool> {
     waiter: WaiterRef,
     /// How many of these are open on this fiber or thread.
     open: &'a Cell<u32>,
@@ -36,9 +36,9 @@ pub(crate) struct Notify<'a, const INSIDE: bool> {
     has_answered: Cell<bool>,
 }
 
-impl<'a, const INSIDE: bool> Notify<'a, INSIDE> {
+impl<'a, const INSIDE: bool> Polling<'a, INSIDE> {
     /// Which notices are for this polling.
-    const NOTICE: Notice = if INSIDE { Notice::Inner } else { Notice::Outer };
+    const NOTICE: WakerNotice = if INSIDE { WakerNotice::Inner } else { WakerNotice::Outer };
 
     /// For the waiter that runs here; `INSIDE` is what [`is_inside`] says of `open`.
     #[inline(always)]
@@ -70,22 +70,22 @@ impl<'a, const INSIDE: bool> Notify<'a, INSIDE> {
     }
 }
 
-impl<const INSIDE: bool> Drop for Notify<'_, INSIDE> {
+impl<const INSIDE: bool> Drop for Polling<'_, INSIDE> {
     #[inline(always)]
     fn drop(&mut self) {
         let around = self.open.get() - 1;
         self.open.set(around);
         // The polling two levels further out has the same flag.
-        if INSIDE && around > 1 && self.has_answered.get() && !seeded_bug("notify_eaten_deep_inside") {
+        if INSIDE && around > 1 && self.has_answered.get() && !seeded_bug("notice_eaten_deep_inside") {
             // The waiter raises its own flag.
             self.waiter.get().flags.raise(flag_of(Self::NOTICE));
         }
     }
 }
 
-impl<const INSIDE: bool> Waitable for Notify<'_, INSIDE> {
+impl<const INSIDE: bool> Waitable for Polling<'_, INSIDE> {
     #[inline(always)]
-    fn ended_by(&self) -> Option<Notice> {
+    fn ended_by(&self) -> Option<WakerNotice> {
         Some(Self::NOTICE)
     }
 
@@ -109,12 +109,12 @@ mod glue {
     use std::ptr::NonNull;
     use std::task::{RawWaker, RawWakerVTable, Waker};
 
-    use super::Notify;
+    use super::Polling;
     use crate::fiber::frame::{Frame, FrameRef};
-    use crate::sched::enqueue::{Place, enqueue};
+    use crate::sched::enqueue::{QueueEnd, enqueue};
     use crate::waiter::node::{Waiter, WaiterRef};
     use crate::waiter::revoke;
-    use crate::waiter::word::Notice;
+    use crate::waiter::word::WakerNotice;
 
     /// The futures that a fiber is polling.
     #[inline(always)]
@@ -131,7 +131,7 @@ mod glue {
         POLLS.with(|polls| unsafe { &*std::ptr::from_ref(polls) })
     }
 
-    impl<const INSIDE: bool> Notify<'_, INSIDE> {
+    impl<const INSIDE: bool> Polling<'_, INSIDE> {
         /// The waker to poll with. It may be kept for ever.
         #[inline(always)]
         pub(crate) fn waker(&self) -> Waker {
@@ -140,18 +140,18 @@ mod glue {
         }
     }
 
-    fn raw(waiter: WaiterRef, notice: Notice) -> RawWaker {
+    fn raw(waiter: WaiterRef, notice: WakerNotice) -> RawWaker {
         let table = match notice {
-            Notice::Outer => &OUTER,
-            Notice::Inner => &INNER,
+            WakerNotice::Outer => &OUTER,
+            WakerNotice::Inner => &INNER,
         };
         RawWaker::new(waiter.as_ptr().as_ptr().cast_const().cast(), table)
     }
 
     static OUTER: RawWakerVTable =
-        RawWakerVTable::new(|data| raw(waiter(data), Notice::Outer), call_outer, call_outer, |_| ());
+        RawWakerVTable::new(|data| raw(waiter(data), WakerNotice::Outer), call_outer, call_outer, |_| ());
     static INNER: RawWakerVTable =
-        RawWakerVTable::new(|data| raw(waiter(data), Notice::Inner), call_inner, call_inner, |_| ());
+        RawWakerVTable::new(|data| raw(waiter(data), WakerNotice::Inner), call_inner, call_inner, |_| ());
 
     fn waiter(data: *const ()) -> WaiterRef {
         let waiter = NonNull::new(data.cast_mut().cast::<Waiter>()).expect("made from a waiter");
@@ -160,15 +160,15 @@ mod glue {
     }
 
     fn call_outer(data: *const ()) {
-        call(waiter(data), Notice::Outer);
+        raise(waiter(data), WakerNotice::Outer);
     }
 
     fn call_inner(data: *const ()) {
-        call(waiter(data), Notice::Inner);
+        raise(waiter(data), WakerNotice::Inner);
     }
 
-    fn call(waiter: WaiterRef, notice: Notice) {
-        revoke::notify(waiter, notice, |fiber| enqueue(Frame::from_waiter(fiber), Place::Tail));
+    fn raise(waiter: WaiterRef, notice: WakerNotice) {
+        revoke::raise_notice(waiter, notice, |fiber| enqueue(Frame::from_waiter(fiber), QueueEnd::Tail));
     }
 }
 

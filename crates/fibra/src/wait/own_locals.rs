@@ -1,0 +1,121 @@
+//! Runs a fiber with thread-locals of its own: the thread pointer is switched along with the stack.
+//!
+//! Above: `task::own_locals`. Below: `fiber::donor`, which lends the thread-locals, and `Worker::suspend`.
+//!
+//! Invariants
+//! * All code on the stack of such a fiber, inside [`within`], runs with the fiber's thread pointer; all code on the scheduler's stack runs
+//!   with that of the worker's thread. (A panic hook, which is called on the scheduler's stack by the fiber, runs with the fiber's.) So an
+//!   address of a thread-local that the compiler keeps on the fiber's stack is right after every suspension.
+//! * Fibra's own thread-local, the current worker, is written anew whenever the fiber comes back.
+//! * The functions here that set the thread pointer are not inlined and use no thread-local themselves; see `prim::thread_pointer`.
+
+use std::cell::Cell;
+use std::ptr;
+
+use crate::fiber::donor::Donor;
+use crate::fiber::frame::{FrameRef, flag};
+use crate::prim::thread_pointer;
+use crate::sched::current;
+use crate::sched::here::Here;
+use crate::sched::worker::{Worker, signal};
+use crate::waiter::word::WaitKind;
+
+/// What `FiberTop::own_locals` points to.
+struct OwnLocals {
+    /// The fiber's thread pointer.
+    own: usize,
+    /// That of the thread on which it runs at the moment.
+    threads: Cell<usize>,
+}
+
+/// Runs `run`, which does not unwind, on the current fiber with the thread-locals that the donor lends. False: the donor does not stand
+/// still yet.
+#[inline(never)]
+pub(crate) fn within(donor: &Donor, run: &mut dyn FnMut()) -> bool {
+    let Some(own) = donor.thread_pointer() else { return false };
+    let (frame, worker) = here();
+    let Some(top) = frame.top() else { return false };
+    let locals = OwnLocals { own, threads: Cell::new(thread_pointer::get()) };
+    top.own_locals.set(ptr::from_ref(&locals).cast());
+    frame.raise(flag::OWN_LOCALS);
+    // SAFETY: the donor stands still while it is borrowed; this function and those it calls in here use thread-locals only in
+    // calls of their own.
+    unsafe { enter(&locals, worker) };
+    run();
+    // SAFETY: back to the pointer of the thread that the fiber runs on.
+    unsafe { exit(&locals) };
+    frame.lower(flag::OWN_LOCALS);
+    top.own_locals.set(ptr::null());
+    true
+}
+
+#[inline(never)]
+fn here() -> (FrameRef, *const Worker) {
+    let worker = current::worker().expect("a fiber runs on a worker");
+    (worker.current.get().expect("a fiber runs"), worker)
+}
+
+/// # Safety
+/// See [`within`].
+#[inline(never)]
+unsafe fn enter(locals: &OwnLocals, worker: *const Worker) {
+    // SAFETY: the caller's promise.
+    unsafe { thread_pointer::set(locals.own) };
+    arrive(worker);
+}
+
+/// With the fiber's thread pointer: the worker it runs on.
+#[inline(never)]
+fn arrive(worker: *const Worker) {
+    current::set_worker(worker);
+}
+
+/// # Safety
+/// See [`within`].
+#[inline(never)]
+unsafe fn exit(locals: &OwnLocals) {
+    // What is left of its thread-locals is dropped by the donor, on no worker.
+    arrive(ptr::null());
+    // SAFETY: the caller's promise.
+    unsafe { thread_pointer::set(locals.threads.get()) };
+}
+
+/// [`Worker::suspend`] of a fiber with thread-locals of its own.
+///
+/// # Safety
+/// As there; the fiber has OWN_LOCALS.
+#[cold]
+#[inline(never)]
+pub(super) unsafe fn suspend(worker: &Worker, frame: FrameRef, signal: usize) {
+    // SAFETY: it runs, so it has a stack; with the flag, `within` is further down on it, and its record with it.
+    let locals = unsafe { &*frame.top().unwrap_unchecked().own_locals.get().cast::<OwnLocals>() };
+    let signal = signal_of(worker, frame, signal);
+    // SAFETY: the pointer of the thread that it runs on. Until it is set back only the switch and the scheduler run.
+    unsafe { thread_pointer::set(locals.threads.get()) };
+    // SAFETY: passed on.
+    let word = unsafe { worker.suspend(frame, signal) };
+    locals.threads.set(thread_pointer::get());
+    // SAFETY: the donor stands still until `within` returns. The word of a resume is the worker.
+    unsafe { enter(locals, ptr::with_exposed_provenance(word)) };
+}
+
+/// How a fiber with thread-locals of its own suspends: so that it goes on on any worker, if it may and nothing binds it to this one. What
+/// binds it: a deadline, whose timer is in this worker; cancellation, a shield or an unwinding, which its worker has to judge; the poll
+/// of a future.
+#[inline(never)]
+fn signal_of(worker: &Worker, frame: FrameRef, signal: usize) -> usize {
+    if !frame.has(flag::MOVES) || frame.has(flag::PINNED | flag::ANY_CANCEL) || std::thread::panicking() {
+        return signal;
+    }
+    // (The flag may have outlived its reason.)
+    let holds_off = || worker.rules().wait_kind(Here::on(worker, frame)) != WaitKind::Revocable;
+    if frame.has(flag::HOLD_OFF) && holds_off() {
+        return signal;
+    }
+    let is_bound = frame.top().is_none_or(|top| top.polls.get() != 0 || signal == signal::PARK && top.is_timed());
+    match signal {
+        signal::YIELD if !is_bound => signal::YIELD_MOVING,
+        signal::PARK if !is_bound => signal::PARK_MOVING,
+        _ => signal,
+    }
+}

@@ -1,0 +1,671 @@
+//! Fibers with thread-locals of their own (`Builder::own_locals`): to every library each is a thread of its own.
+//!
+//! Where the system cannot switch thread-locals, the first test says so and the others have nothing to show.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashSet;
+use std::io::ErrorKind;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use crate::support;
+use fibra::{Builder, JoinHandle, Runtime};
+
+thread_local! {
+    static NUMBER: Cell<u64> = const { Cell::new(0) };
+    static LIST: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A fiber with thread-locals of its own; None where there are none to be had.
+fn start<T: Send + 'static>(f: impl FnOnce() -> T + Send + 'static) -> Option<JoinHandle<T>> {
+    match Builder::new().own_locals().spawn(f) {
+        Ok(fiber) => Some(fiber),
+        Err(error) => {
+            assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+            None
+        }
+    }
+}
+
+/// The result of such a fiber; None where there are none to be had.
+fn run<T: Send + 'static>(f: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    Some(start(f)?.join().unwrap())
+}
+
+fn one_worker<T: Send>(f: impl FnOnce() -> T + Send) -> T {
+    Runtime::builder().workers(1).build().unwrap().run(f)
+}
+
+// An address of a thread-local that is held over a suspension is the fiber's own, whatever its neighbours on the same thread do.
+#[test]
+fn neighbours_do_not_share_thread_locals() {
+    let _watchdog = support::watchdog(60);
+    one_worker(|| {
+        let fibers: Vec<_> = (1..=8u64)
+            .filter_map(|number| {
+                start(move || {
+                    assert_eq!(NUMBER.get(), 0, "they are new");
+                    for round in 0..200 {
+                        NUMBER.with(|mine| {
+                            let before = mine.get();
+                            fibra::yield_now();
+                            mine.set(before + number);
+                        });
+                        // Borrowed over a suspension: of an ordinary fiber's neighbours the next one would panic.
+                        LIST.with_borrow_mut(|list| {
+                            fibra::sleep(Duration::from_micros(10));
+                            list.push(round);
+                        });
+                    }
+                    (NUMBER.get(), LIST.take().len())
+                })
+            })
+            .collect();
+        for (number, fiber) in (1..).zip(fibers) {
+            assert_eq!(fiber.join().unwrap(), (number * 200, 200));
+        }
+        assert_eq!((NUMBER.get(), LIST.take()), (0, Vec::new()), "those of the thread are as they were");
+    });
+}
+
+// They are dropped when the fiber has ended, all of them before its joiner goes on, also if it fails or is cancelled.
+#[test]
+fn thread_locals_are_dropped_before_the_joiner_goes_on() {
+    static DROPPED: AtomicUsize = AtomicUsize::new(0);
+    static LISTED: AtomicUsize = AtomicUsize::new(0);
+    struct Counts;
+    impl Drop for Counts {
+        fn drop(&mut self) {
+            // A moment, so that a joiner that does not wait is too early.
+            std::thread::sleep(Duration::from_millis(20));
+            DROPPED.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    thread_local! {
+        static FIRST: RefCell<Option<Counts>> = const { RefCell::new(None) };
+        static SECOND: RefCell<Vec<Counts>> = const { RefCell::new(Vec::new()) };
+    }
+    fn fill() {
+        FIRST.set(Some(Counts));
+        fibra::yield_now();
+        SECOND.with_borrow_mut(|list| list.extend([Counts, Counts]));
+    }
+    let _watchdog = support::watchdog(60);
+    one_worker(|| {
+        if run(fill).is_none() {
+            return;
+        }
+        assert_eq!(DROPPED.load(Ordering::Relaxed), 3);
+        let fails = start(|| {
+            fill();
+            std::panic::resume_unwind(Box::new("as asked"));
+        });
+        let error = fails.unwrap().join().unwrap_err();
+        assert_eq!(*error.into_panic().downcast::<&str>().unwrap(), "as asked");
+        assert_eq!(DROPPED.load(Ordering::Relaxed), 6);
+        let sleeps = start(|| {
+            fill();
+            LISTED.store(1, Ordering::Relaxed);
+            fibra::sleep(Duration::from_secs(3600));
+        })
+        .unwrap();
+        while LISTED.load(Ordering::Relaxed) == 0 {
+            fibra::yield_now();
+        }
+        sleeps.cancel();
+        assert!(sleeps.join().unwrap_err().is_cancelled());
+        assert_eq!(DROPPED.load(Ordering::Relaxed), 9);
+    });
+}
+
+// It has an identity of a thread, which stays, and the name of the fiber.
+#[test]
+fn it_is_a_thread_to_std() {
+    let _watchdog = support::watchdog(60);
+    one_worker(|| {
+        let outer = std::thread::current().id();
+        let identity = || {
+            let before = (std::thread::current().id(), std::thread::current().name().map(str::to_owned));
+            fibra::yield_now();
+            fibra::sleep(Duration::from_millis(1));
+            assert_eq!((std::thread::current().id(), std::thread::current().name().map(str::to_owned)), before);
+            before
+        };
+        let fibers: Vec<_> = (0..4).filter_map(|_| start(identity)).collect();
+        let count = fibers.len();
+        let ids: HashSet<_> = fibers.into_iter().map(|fiber| fiber.join().unwrap().0).collect();
+        assert_eq!(ids.len(), count);
+        assert!(!ids.contains(&outer));
+        if let Ok(named) = Builder::new().name("reader").own_locals().spawn(identity) {
+            assert_eq!(named.join().unwrap().1.as_deref(), Some("reader"));
+        }
+        assert_eq!(std::thread::current().id(), outer);
+    });
+}
+
+// All of fibra works there: current fiber, spawning, channels, scopes, time-outs, blocking calls, sockets, locks, futures.
+#[test]
+fn everything_works_there() {
+    use std::io::{Read, Write};
+    let _watchdog = support::watchdog(120);
+    for workers in [1, 3] {
+        Runtime::builder().workers(workers).build().unwrap().run(|| {
+            let fibers: Vec<_> = (0..6u64)
+                .filter_map(|number| {
+                    start(move || {
+                        NUMBER.set(number);
+                        let me = fibra::current().unwrap().id();
+                        let (tx, rx) = fibra::channel::bounded::<u64>(2);
+                        let sender = fibra::spawn(move || (0..50).for_each(|n| tx.send(n).unwrap()));
+                        assert_eq!(rx.iter().sum::<u64>(), (0..50).sum());
+                        sender.join().unwrap();
+                        let sum = fibra::scope(|s| {
+                            let children: Vec<_> = (0..4).map(|n| s.spawn(move || n + number)).collect();
+                            children.into_iter().map(|child| child.join().unwrap()).sum::<u64>()
+                        });
+                        assert_eq!(sum, 6 + 4 * number);
+                        let late = fibra::timeout(Duration::from_millis(1), || fibra::sleep(Duration::from_secs(3600)));
+                        assert!(late.is_err());
+                        let blocking = fibra::blocking(|| std::thread::current().id());
+                        assert_ne!(blocking, std::thread::current().id());
+                        let listener = fibra::net::TcpListener::bind("127.0.0.1:0").unwrap();
+                        let address = listener.local_addr().unwrap();
+                        let client = fibra::spawn(move || {
+                            let mut socket = fibra::net::TcpStream::connect(address).unwrap();
+                            socket.write_all(b"hello").unwrap();
+                        });
+                        let mut text = String::new();
+                        listener.accept().unwrap().0.read_to_string(&mut text).unwrap();
+                        client.join().unwrap();
+                        assert_eq!(text, "hello");
+                        let lock = Arc::new(fibra::sync::Mutex::new(0));
+                        let held = lock.lock();
+                        let waiter = {
+                            let lock = lock.clone();
+                            Builder::new().own_locals().spawn(move || *lock.lock() += 1).unwrap()
+                        };
+                        fibra::yield_now();
+                        drop(held);
+                        waiter.join().unwrap();
+                        assert_eq!(*lock.lock(), 1);
+                        let (answer, answers) = fibra::channel::oneshot();
+                        fibra::spawn(move || answer.send(number).unwrap());
+                        assert_eq!(fibra::block_on(answers), Ok(number));
+                        assert_eq!((fibra::current().unwrap().id(), NUMBER.get()), (me, number));
+                    })
+                })
+                .collect();
+            fibers.into_iter().for_each(|fiber| fiber.join().unwrap());
+            assert_eq!(NUMBER.get(), 0);
+        });
+    }
+}
+
+// A panic is the fiber's own: its neighbours do not see `panicking()`, also while it waits in a destructor; and it is caught as anywhere.
+#[test]
+fn panics_are_its_own() {
+    struct Waits;
+    impl Drop for Waits {
+        fn drop(&mut self) {
+            assert!(std::thread::panicking());
+            fibra::sleep(Duration::from_millis(5));
+            fibra::yield_now();
+            assert!(std::thread::panicking());
+        }
+    }
+    let _watchdog = support::watchdog(60);
+    one_worker(|| {
+        let fibers: Vec<_> = (0..4u32)
+            .filter_map(|number| {
+                start(move || {
+                    let caught = std::panic::catch_unwind(|| {
+                        let _waits = Waits;
+                        std::panic::resume_unwind(Box::new(number));
+                    });
+                    assert!(!std::thread::panicking());
+                    *caught.unwrap_err().downcast::<u32>().unwrap()
+                })
+            })
+            .collect();
+        let calm = start(|| {
+            for _ in 0..20 {
+                assert!(!std::thread::panicking());
+                fibra::sleep(Duration::from_millis(1));
+            }
+        });
+        for (number, fiber) in (0..).zip(fibers) {
+            assert_eq!(fiber.join().unwrap(), number);
+        }
+        calm.into_iter().for_each(|calm| calm.join().unwrap());
+        assert!(!std::thread::panicking());
+    });
+}
+
+// A recursive lock of the C library, held over a suspension, is not open to its neighbours; `errno` is the fiber's own.
+#[test]
+fn locks_and_errors_of_the_c_library_are_its_own() {
+    struct Recursive(std::cell::UnsafeCell<libc::pthread_mutex_t>);
+    // SAFETY: a mutex of the system is made for that.
+    unsafe impl Sync for Recursive {}
+    // SAFETY: as above.
+    unsafe impl Send for Recursive {}
+    impl Recursive {
+        fn try_lock(&self) -> i32 {
+            // SAFETY: initialised below.
+            unsafe { libc::pthread_mutex_trylock(self.0.get()) }
+        }
+        fn unlock(&self) -> i32 {
+            // SAFETY: as above.
+            unsafe { libc::pthread_mutex_unlock(self.0.get()) }
+        }
+    }
+    let _watchdog = support::watchdog(60);
+    one_worker(|| {
+        let mutex = Arc::new(Recursive(std::cell::UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER)));
+        // SAFETY: attributes and mutex are ours.
+        unsafe {
+            let mut how: libc::pthread_mutexattr_t = std::mem::zeroed();
+            libc::pthread_mutexattr_init(&mut how);
+            libc::pthread_mutexattr_settype(&mut how, libc::PTHREAD_MUTEX_RECURSIVE);
+            assert_eq!(libc::pthread_mutex_init(mutex.0.get(), &how), 0);
+        }
+        let (held, ended) = (Arc::new(fibra::sync::Event::new()), Arc::new(fibra::sync::Event::new()));
+        let holder = {
+            let (mutex, held, ended) = (mutex.clone(), held.clone(), ended.clone());
+            start(move || {
+                assert_eq!((mutex.try_lock(), mutex.try_lock()), (0, 0), "its own twice");
+                held.set();
+                ended.wait();
+                (mutex.unlock(), mutex.unlock())
+            })
+        };
+        let Some(holder) = holder else { return };
+        held.wait();
+        let other = {
+            let mutex = mutex.clone();
+            run(move || mutex.try_lock())
+        };
+        assert_eq!(other, Some(libc::EBUSY));
+        ended.set();
+        assert_eq!(holder.join().unwrap(), (0, 0));
+        let errno = |number: i32| {
+            start(move || {
+                for _ in 0..50 {
+                    // SAFETY: the place of this thread's `errno`.
+                    unsafe { *libc::__errno_location() = number };
+                    fibra::yield_now();
+                    // SAFETY: as above.
+                    assert_eq!(unsafe { *libc::__errno_location() }, number);
+                }
+            })
+        };
+        let (one, two) = (errno(1), errno(2));
+        [one, two].into_iter().flatten().for_each(|fiber| fiber.join().unwrap());
+    });
+}
+
+// A child of a scope may have thread-locals of its own, and borrow; a local fiber too. One that never starts gives the thread back.
+#[test]
+fn every_way_to_spawn_takes_it() {
+    support::in_child("every_way_to_spawn_takes_it", every_way);
+}
+
+fn every_way() {
+    if one_worker(|| run(|| ()).is_none()) {
+        return;
+    }
+    one_worker(|| {
+        let text = String::from("borrowed");
+        fibra::scope(|s| {
+            let child = Builder::new().own_locals().spawn_scoped(s, || {
+                NUMBER.set(1);
+                fibra::yield_now();
+                text.len()
+            });
+            assert_eq!(child.unwrap().join().unwrap(), 8);
+        });
+        let rc = std::rc::Rc::new(3);
+        let local = Builder::new().own_locals().spawn_local({
+            let rc = rc.clone();
+            move || *rc
+        });
+        assert_eq!(local.unwrap().join().unwrap(), 3);
+        assert_eq!(NUMBER.get(), 0);
+        let never = start(|| unreachable!("it is cancelled before it starts")).unwrap();
+        never.cancel();
+        assert!(never.join().unwrap_err().is_cancelled());
+    });
+    support::eventually(
+        || !support::thread_names().iter().any(|name| name.starts_with("fibra-locals")),
+        || format!("threads are left: {:?}", support::thread_names()),
+    );
+}
+
+// Many of them, on several workers, with all ways to be suspended mixed, and neighbours without.
+#[test]
+fn stress_many_with_and_without() {
+    let _watchdog = support::watchdog(120);
+    let runtime = Runtime::builder().workers(2).build().unwrap();
+    let seen = runtime.run(|| {
+        let (tx, rx) = fibra::channel::unbounded();
+        let fibers: Vec<_> = (0..200u64)
+            .filter_map(|number| {
+                let tx = tx.clone();
+                let work = move || {
+                    let is_own = number % 2 == 0;
+                    for round in 1..=50 {
+                        if is_own {
+                            NUMBER.with(|mine| {
+                                let before = mine.get();
+                                fibra::yield_now();
+                                mine.set(before + 1);
+                            });
+                        }
+                        match (number + round) % 4 {
+                            0 => fibra::yield_now(),
+                            1 => fibra::sleep(Duration::from_micros(50)),
+                            2 => fibra::spawn(|| ()).join().unwrap(),
+                            _ => tx.send(number).unwrap(),
+                        }
+                        assert!(!is_own || NUMBER.get() == round);
+                    }
+                };
+                if number % 2 == 0 { start(work) } else { Some(fibra::spawn(work)) }
+            })
+            .collect();
+        drop(tx);
+        let count = fibers.len();
+        let got = rx.iter().count();
+        fibers.into_iter().for_each(|fiber| fiber.join().unwrap());
+        (count, got)
+    });
+    assert!(seen.0 >= 100 && seen.1 >= seen.0 * 12, "{seen:?}");
+}
+
+// ---- Fibers that go on on other workers ------------------------------------------------------------------------------------
+
+/// The thread of the system that this runs on.
+#[inline(never)]
+fn system_thread() -> i32 {
+    // SAFETY: a question.
+    unsafe { libc::gettid() }
+}
+
+/// Like [`start`], of a fiber that may go on on another worker.
+fn start_moving<T: Send + 'static>(f: impl FnOnce() -> T + Send + 'static) -> Option<JoinHandle<T>> {
+    // SAFETY: the code of these tests keeps nothing that belongs to a thread of the system.
+    match unsafe { Builder::new().own_locals().moving() }.spawn(f) {
+        Ok(fiber) => Some(fiber),
+        Err(error) => {
+            assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+            None
+        }
+    }
+}
+
+/// Runs `f` as a fiber that goes to the next of three workers whenever it yields.
+fn with_moves<T: Send + 'static>(f: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    let runtime = Runtime::builder().workers(3).force_moves().build().unwrap();
+    runtime.run(|| start_moving(f).map(|fiber| fiber.join().unwrap()))
+}
+
+// What miscompiles without thread-locals of their own (decision 1): the address of a thread-local is kept over suspensions after which
+// the fiber goes on on another thread. Every value is right.
+#[test]
+fn an_address_of_a_thread_local_is_kept_over_moves() {
+    let _watchdog = support::watchdog(120);
+    with_moves(|| {
+        let name = std::thread::current().id();
+        let mut sum = 0;
+        for round in 0..300u64 {
+            let thread = system_thread();
+            NUMBER.with(|mine| {
+                let before = mine.get();
+                fibra::yield_now();
+                mine.set(before + round);
+            });
+            assert_ne!(system_thread(), thread, "it has gone on elsewhere");
+            sum += round;
+            LIST.with_borrow_mut(|list| {
+                fibra::yield_now();
+                list.push(round);
+            });
+            assert_eq!(std::thread::current().id(), name);
+            let caught = std::panic::catch_unwind(|| {
+                fibra::yield_now();
+                std::panic::resume_unwind(Box::new(round));
+            });
+            assert_eq!(*caught.unwrap_err().downcast::<u64>().unwrap(), round);
+            assert!(!std::thread::panicking());
+            assert_eq!((NUMBER.get(), LIST.with_borrow(Vec::len) as u64), (sum, round + 1));
+        }
+    });
+}
+
+// What it has opened goes along: a scope, a lock, what it borrows; and its children find it.
+#[test]
+fn scopes_and_locks_move_along() {
+    let _watchdog = support::watchdog(120);
+    let sum = with_moves(|| {
+        let lock = fibra::sync::Mutex::new(0u64);
+        for _ in 0..50 {
+            let mut held = lock.lock();
+            fibra::yield_now();
+            *held += 1;
+            drop(held);
+            fibra::scope(|s| {
+                let first = s.spawn(|| *lock.lock() += 1);
+                fibra::yield_now();
+                let second = s.spawn(|| *lock.lock() += 1);
+                fibra::yield_now();
+                first.join().unwrap();
+                second.join().unwrap();
+                // Left to the end of the scope.
+                drop(s.spawn(|| *lock.lock() += 1));
+            });
+            let cut_short = fibra::scope(|s| {
+                let child = s.spawn(|| fibra::sleep(Duration::from_secs(3600)));
+                fibra::yield_now();
+                s.cancel();
+                child.join().is_err()
+            });
+            assert!(cut_short);
+        }
+        *lock.lock()
+    });
+    assert!(sum.is_none_or(|sum| sum == 200), "{sum:?}");
+}
+
+// All of fibra works for a fiber that moves at any wait: its scopes, children, locks, channels, time-outs, sockets, cancellation.
+#[test]
+fn stress_everything_works_while_moving() {
+    let _watchdog = support::watchdog(120);
+    Runtime::builder().workers(3).force_moves().build().unwrap().run(|| {
+        let lock = Arc::new(fibra::sync::Mutex::new(0u64));
+        let (tx, rx) = fibra::channel::bounded::<u64>(4);
+        let fibers: Vec<_> = (0..16u64)
+            .filter_map(|number| {
+                let (lock, tx) = (lock.clone(), tx.clone());
+                start_moving(move || {
+                    let me = fibra::current().unwrap().id();
+                    for round in 0..30 {
+                        NUMBER.set(NUMBER.get() + 1);
+                        tx.send(number).unwrap();
+                        *lock.lock() += 1;
+                        let sum = fibra::scope(|s| {
+                            let children: Vec<_> = (0..3).map(|n| s.spawn(move || n + number)).collect();
+                            fibra::yield_now();
+                            let late = s.spawn(fibra::yield_now);
+                            let sum = children.into_iter().map(|child| child.join().unwrap()).sum::<u64>();
+                            late.join().unwrap();
+                            sum
+                        });
+                        assert_eq!(sum, 3 + 3 * number);
+                        let late = fibra::timeout(Duration::from_micros(200), || {
+                            fibra::yield_now();
+                            fibra::sleep(Duration::from_secs(3600));
+                        });
+                        assert!(late.is_err());
+                        let (a, b) = fibra::join(|| (fibra::yield_now(), 1).1, || 2);
+                        assert_eq!(a + b, 3);
+                        assert_eq!(fibra::blocking(|| 5), 5);
+                        assert_eq!((fibra::current().unwrap().id(), NUMBER.get()), (me, round + 1));
+                        let caught = std::panic::catch_unwind(|| {
+                            fibra::yield_now();
+                            std::panic::resume_unwind(Box::new(number));
+                        });
+                        assert_eq!(*caught.unwrap_err().downcast::<u64>().unwrap(), number);
+                    }
+                })
+            })
+            .collect();
+        drop(tx);
+        let (count, got) = (fibers.len() as u64, rx.iter().count() as u64);
+        fibers.into_iter().for_each(|fiber| fiber.join().unwrap());
+        assert_eq!((got, *lock.lock()), (count * 30, count * 30));
+    });
+}
+
+// One that is parked on no worker is found by its canceller, by its scope and by shutdown; its thread-locals are dropped.
+#[test]
+fn moving_fibers_are_cancelled_wherever_they_are() {
+    static DROPPED: AtomicUsize = AtomicUsize::new(0);
+    struct Counts;
+    impl Drop for Counts {
+        fn drop(&mut self) {
+            DROPPED.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    thread_local!(static KEPT: RefCell<Option<Counts>> = const { RefCell::new(None) });
+    fn parks(rx: &fibra::channel::Receiver<()>, here: &AtomicUsize) {
+        KEPT.set(Some(Counts));
+        fibra::yield_now();
+        here.fetch_add(1, Ordering::Relaxed);
+        let _ = rx.recv();
+    }
+    let _watchdog = support::watchdog(60);
+    let runtime = Runtime::builder().workers(2).build().unwrap();
+    let count = runtime.run(|| {
+        let (tx, rx) = fibra::channel::bounded::<()>(1);
+        let here = Arc::new(AtomicUsize::new(0));
+        let start = || {
+            let (rx, here) = (rx.clone(), here.clone());
+            start_moving(move || parks(&rx, &here))
+        };
+        let Some(by_handle) = start() else { return 0 };
+        // Left to the end of the run.
+        let (daemons_rx, daemons_here) = (rx.clone(), here.clone());
+        // SAFETY: as in `start_moving`.
+        let daemon = unsafe { Builder::new().daemon(true).own_locals().moving() };
+        drop(daemon.spawn(move || parks(&daemons_rx, &daemons_here)).unwrap());
+        fibra::scope(|s| {
+            // SAFETY: as in `start_moving`.
+            let moving = unsafe { Builder::new().own_locals().moving() };
+            let child = moving.spawn_scoped(s, || parks(&rx, &here)).unwrap();
+            while here.load(Ordering::Relaxed) < 3 {
+                fibra::yield_now();
+            }
+            by_handle.cancel();
+            assert!(by_handle.join().unwrap_err().is_cancelled());
+            s.cancel();
+            assert!(child.join().unwrap_err().is_cancelled());
+        });
+        assert_eq!(DROPPED.load(Ordering::Relaxed), 2);
+        // Cancellation has ended the waits, and not the end of the channel.
+        drop(tx);
+        3
+    });
+    drop(runtime);
+    assert_eq!(DROPPED.load(Ordering::Relaxed), count);
+}
+
+// S1-94: a fiber that may move and is woken on a worker that makes no progress is run by another one.
+#[test]
+fn a_hog_does_not_strand_a_fiber_that_moves() {
+    let _watchdog = support::watchdog(60);
+    Runtime::builder().workers(2).build().unwrap().run(|| {
+        let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let (tx, rx) = fibra::channel::unbounded::<()>();
+        let waits = {
+            let stop = stop.clone();
+            start_moving(move || {
+                rx.recv().unwrap();
+                stop.store(true, Ordering::Relaxed);
+            })
+        };
+        let Some(waits) = waits else { return };
+        let hog = {
+            let stop = stop.clone();
+            fibra::spawn(move || {
+                // Woken on the worker that is held up from now on, until the one that was woken ends that.
+                tx.send(()).unwrap();
+                while !stop.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            })
+        };
+        waits.join().unwrap();
+        hog.join().unwrap();
+    });
+}
+
+#[test]
+fn moving_needs_own_locals() {
+    fibra::run(|| {
+        // SAFETY: nothing is started.
+        let error = unsafe { Builder::new().moving() }.spawn(|| ()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidInput);
+        assert!(error.to_string().contains("own_locals()"), "{error}");
+    });
+}
+
+// A runtime whose fibers all have thread-locals of their own: the function of `run`, fibers, children of scopes, turns of actors; halves of
+// a `join` and futures do their work as ever.
+#[test]
+fn a_runtime_gives_them_to_every_fiber() {
+    use fibra::actor::{self, Actor, Context, Failure};
+    struct Counts;
+    impl Actor for Counts {
+        type Message = fibra::channel::OneshotSender<u64>;
+        fn handle(&mut self, answer: Self::Message, _: &mut Context<Self>) -> Result<(), Failure> {
+            let before = NUMBER.replace(77);
+            let _ = answer.send(before);
+            Ok(())
+        }
+    }
+    let _watchdog = support::watchdog(120);
+    let builder = Runtime::builder().workers(2).locals(fibra::Locals::PerFiber);
+    let runtime = match builder.build() {
+        Ok(runtime) => runtime,
+        Err(error) => return assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}"),
+    };
+    NUMBER.set(9);
+    runtime.run(|| {
+        assert_eq!(NUMBER.replace(1), 0, "new ones, also for the first fiber");
+        let fibers: Vec<_> = (2..10)
+            .map(|number| {
+                fibra::spawn(move || {
+                    for _ in 0..20 {
+                        NUMBER.set(number);
+                        fibra::yield_now();
+                        assert_eq!(NUMBER.get(), number);
+                    }
+                })
+            })
+            .collect();
+        fibers.into_iter().for_each(|fiber| fiber.join().unwrap());
+        assert_eq!(fibra::scope(|s| s.spawn(|| NUMBER.get()).join().unwrap()), 0);
+        assert_eq!(fibra::join(|| 1, || 2), (1, 2));
+        assert_eq!(fibra::spawn_future(async { 3 }).join().unwrap(), 3);
+        let counts = actor::spawn(Counts);
+        for _ in 0..3 {
+            let (answer, answers) = fibra::channel::oneshot();
+            counts.send(answer).unwrap();
+            // (A turn that finds the next message goes on with it.)
+            assert!(matches!(answers.recv(), Ok(0 | 77)));
+        }
+        assert_eq!(NUMBER.get(), 1);
+    });
+    assert_eq!(NUMBER.get(), 9, "those of the thread that called are as they were");
+}
