@@ -11,15 +11,15 @@ use std::task::Waker;
 use std::time::Duration;
 
 use super::Actor;
-use super::call::{Call, Reply};
-use super::cell::Body;
-use super::cell::Cell;
-use super::core::{AnyCell, Detail, current_id, drop_refused, note};
+use super::call::{Reply, Waiting};
+use super::cell::{Cell, LifeKey};
+use super::core::{AnyCell, Detail, current_actor, current_id, drop_refused, note};
+use super::desk::Next;
 use super::error::{ActorId, CallError, SendError, SendTimeoutError, StopReason, TrySendError};
 use super::mail::{Lane, Letter, Make, NoPlace};
 use super::places::{MailboxRoom, Room};
 use super::state::ActorState;
-use crate::channel::Overflow;
+use crate::channel::{Overflow, RecvTimeoutError, answer};
 use crate::prim::atomic::Ordering;
 use crate::select::case::Case;
 use crate::select::{Arm, sealed};
@@ -62,24 +62,35 @@ impl<A: Actor> Addr<A> {
 
     // ---- sending ------------------------------------------------------------------------------------------------------------
 
-    #[inline]
-    fn append(&self, letter: Letter<A::Message>, lane: Lane) -> Result<(), (NoPlace, Letter<A::Message>)> {
-        let next = self.cell.desk.post(letter, lane)?;
+    /// Appends the message of a newcomer, which is taken out of `letter` if there is a place for it. The hot path of all forms of sending,
+    /// out of line once for all of them.
+    #[inline(never)]
+    fn append(&self, letter: &mut Option<Letter<A::Message>>) -> Result<(), NoPlace> {
+        let next = self.cell.desk.post(letter)?;
         self.cell.then(next);
         Ok(())
     }
 
     /// The same for a message that has its place, or needs none; Err: the mailbox is closed.
-    fn append_for_sure(&self, letter: Letter<A::Message>, lane: Lane) -> Result<(), Letter<A::Message>> {
-        self.append(letter, lane).map_err(|(_, letter)| letter)
+    fn append_by(&self, letter: Letter<A::Message>, lane: Lane) -> Result<(), Letter<A::Message>> {
+        let mut letter = Some(letter);
+        match (self.cell.desk.post_by(&mut letter, lane), letter) {
+            (Err(_), Some(letter)) => Err(letter),
+            (next, _) => {
+                self.cell.then(next.unwrap_or(Next::Nothing));
+                Ok(())
+            }
+        }
     }
 
     /// Appends without waiting; Err: there is no place, and the policy is to wait for one.
     #[inline]
     pub(super) fn append_now(&self, letter: Letter<A::Message>) -> Result<(), (NoPlace, Letter<A::Message>)> {
-        match self.append(letter, Lane::Ordinary) {
-            Err((NoPlace::Full, letter)) => self.append_to_full(letter),
-            done => done,
+        let mut letter = Some(letter);
+        match (self.append(&mut letter), letter) {
+            (Err(NoPlace::Full), Some(letter)) => self.append_to_full(letter),
+            (Err(no_place), Some(letter)) => Err((no_place, letter)),
+            _ => Ok(()),
         }
     }
 
@@ -103,7 +114,8 @@ impl<A: Actor> Addr<A> {
         }
     }
 
-    #[inline]
+    /// Appends, waiting for a place if need be. (In line: the message is made where it is taken from.)
+    #[inline(always)]
     pub(super) fn append_until(
         &self,
         letter: Letter<A::Message>,
@@ -111,7 +123,31 @@ impl<A: Actor> Addr<A> {
         site: &'static Location<'static>,
     ) -> Result<(), SendTimeoutError<Letter<A::Message>>> {
         park::entry();
-        match self.append_now(letter) {
+        let mut letter = Some(letter);
+        match self.append(&mut letter) {
+            Ok(()) => {
+                // It is empty.
+                std::mem::forget(letter);
+                Ok(())
+            }
+            Err(no_place) => self.append_otherwise(letter, no_place, deadline, site),
+        }
+    }
+
+    /// The message was not appended.
+    #[cold]
+    #[inline(never)]
+    fn append_otherwise(
+        &self,
+        letter: Option<Letter<A::Message>>,
+        no_place: NoPlace,
+        deadline: Option<u64>,
+        site: &'static Location<'static>,
+    ) -> Result<(), SendTimeoutError<Letter<A::Message>>> {
+        let Some(letter) = letter else { return Ok(()) };
+        let appended =
+            if no_place == NoPlace::Full { self.append_to_full(letter) } else { Err((NoPlace::Closed, letter)) };
+        match appended {
             Ok(()) => Ok(()),
             Err((NoPlace::Full, letter)) => self.append_later(letter, deadline, site),
             Err((_, letter)) => Err(SendTimeoutError::Stopped(letter)),
@@ -119,7 +155,6 @@ impl<A: Actor> Addr<A> {
     }
 
     /// Waits for a place.
-    #[cold]
     fn append_later(
         &self,
         letter: Letter<A::Message>,
@@ -131,7 +166,7 @@ impl<A: Actor> Addr<A> {
         }
         let _noted = note(|| Detail::Actor(self.cell.clone()));
         match self.cell.desk.places.take(deadline, site) {
-            Ok(()) => self.append_for_sure(letter, Lane::Reserved).map_err(SendTimeoutError::Stopped),
+            Ok(()) => self.append_by(letter, Lane::Reserved).map_err(SendTimeoutError::Stopped),
             Err(NoPlace::TimedOut) => Err(SendTimeoutError::Timeout(letter)),
             Err(_) => Err(SendTimeoutError::Stopped(letter)),
         }
@@ -198,7 +233,7 @@ impl<A: Actor> Addr<A> {
             Ok(()) => Ok(()),
             Err((NoPlace::Full, letter)) => {
                 if self.cell.desk.places.take_async().await {
-                    self.append_for_sure(letter, Lane::Reserved)
+                    self.append_by(letter, Lane::Reserved)
                 } else {
                     Err(letter)
                 }
@@ -214,13 +249,12 @@ impl<A: Actor> Addr<A> {
     /// With the message: the actor has ended or was asked to stop.
     pub fn send_urgent(&self, message: A::Message) -> Result<(), SendError<A::Message>> {
         park::count_call();
-        self.append_for_sure(Letter::Message(message), Lane::Urgent)
-            .map_err(|letter| SendError::Stopped(opened(letter)))
+        self.append_by(Letter::Message(message), Lane::Urgent).map_err(|letter| SendError::Stopped(opened(letter)))
     }
 
     /// Something that becomes a message on the actor's own turn, before all ordinary ones.
     pub(super) fn make_urgent(&self, make: Box<dyn Make<A::Message>>) -> bool {
-        self.append(Letter::Make(make), Lane::Urgent).is_ok()
+        self.append_by(Letter::Make(make), Lane::Urgent).is_ok()
     }
 
     /// Sending a message, as an arm of [`select!`](crate::select): it yields what [`send`](Self::send) returns.
@@ -254,16 +288,29 @@ impl<A: Actor> Addr<A> {
         deadline: Option<u64>,
         site: &'static Location<'static>,
     ) -> Result<R, CallError> {
-        let (reply, call) = Call::begin(Some(self.cell.clone()))?;
-        match self.append_until(Letter::Message(message(reply)), deadline, site) {
-            Ok(()) => {}
-            // Its reply is dropped here, not by the actor.
-            Err(SendTimeoutError::Timeout(_)) => return Err(CallError::TimedOut),
-            Err(SendTimeoutError::Stopped(_)) => return Err(CallError::Stopped),
-            Err(SendTimeoutError::WouldDeadlock(_)) => return Err(CallError::Cycle(vec![self.cell.core.label(); 2])),
-        }
-        let _noted = note(|| Detail::Actor(self.cell.clone()));
-        call.wait(deadline, site)
+        answer::ask(|asked, answerer| {
+            let waiting = match current_actor() {
+                Some(caller) => Some(Waiting::begin(caller, self.cell.clone())?),
+                None => None,
+            };
+            let reply = Reply::to_stack(answerer, waiting.as_ref());
+            match self.append_until(Letter::Message(message(reply)), deadline, site) {
+                Ok(()) => {}
+                // Its reply is dropped here, not by the actor.
+                Err(SendTimeoutError::Timeout(_)) => return Err(CallError::TimedOut),
+                Err(SendTimeoutError::Stopped(_)) => return Err(CallError::Stopped),
+                Err(SendTimeoutError::WouldDeadlock(_)) => {
+                    return Err(CallError::Cycle(vec![self.cell.core.label(); 2]));
+                }
+            }
+            let _noted = waiting.is_some().then(|| note(|| Detail::Actor(self.cell.clone())));
+            match asked.wait(WaitReason::ActorCall, deadline, site) {
+                Ok(answer) => answer,
+                Err(RecvTimeoutError::Timeout) => Err(CallError::TimedOut),
+                // A message without a handler: what it was to be made of is gone with it.
+                Err(RecvTimeoutError::Disconnected) => Err(CallError::Dropped),
+            }
+        })
     }
 
     /// Sends the message that `message` makes of a [`Reply`], and waits for the answer.
@@ -327,10 +374,10 @@ impl<A: Actor> Addr<A> {
         &self,
         message: impl FnOnce(Reply<R>) -> A::Message + Send,
     ) -> Result<R, CallError> {
-        let (reply, call) = Call::begin(None)?;
+        let (reply, answer) = Reply::to_future();
         let letter = Letter::Message(message(reply));
         self.append_async(letter).await.map_err(|_| CallError::Stopped)?;
-        call.wait_async().await
+        answer.await.unwrap_or(Err(CallError::Dropped))
     }
 
     // ---- the actor ----------------------------------------------------------------------------------------------------------
@@ -507,8 +554,8 @@ pub struct SendArm<'a, A: Actor> {
 
 /// What the engine sees of it: the gate's, but for one that is refused at once.
 struct Wants<'a, A: Actor> {
-    places: &'a MailboxRoom<A::Message, Body<A>>,
-    wait: GateWait<'a, Room<A::Message, Body<A>>>,
+    places: &'a MailboxRoom<A::Message, LifeKey<A>>,
+    wait: GateWait<'a, Room<A::Message, LifeKey<A>>>,
 }
 
 impl<A: Actor> Waitable for Wants<'_, A> {
@@ -554,7 +601,7 @@ impl<A: Actor> Arm for SendArm<'_, A> {
         let letter = self.letter.take().expect("an arm yields its result once");
         // It has a place, or was refused.
         let has_place = self.told.replace(Outcome::Pending) == Outcome::Done;
-        let sent = if has_place { self.addr.append_for_sure(letter, Lane::Reserved) } else { Err(letter) };
+        let sent = if has_place { self.addr.append_by(letter, Lane::Reserved) } else { Err(letter) };
         sent.map_err(|letter| SendError::Stopped(opened(letter)))
     }
 }

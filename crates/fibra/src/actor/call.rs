@@ -1,6 +1,7 @@
 //! Calls: a message with a [`Reply`] in it, and the wait for the answer.
 //!
-//! Above: `addr`. Below: `channel::oneshot`, which carries the answer, and `core`, which knows the handler that runs here.
+//! Above: `addr`. Below: `channel::answer`, by which the answer goes to the stack of a caller that waits, `channel::oneshot`, by which it
+//! goes to one in async code, and `core`, which knows the handler that runs here.
 //!
 //! Invariants
 //! * A reply answers once. One that is dropped answers with an error: `Dropped`, or, if its handler or actor failed, `Crashed`, or, if its
@@ -10,18 +11,17 @@
 //!   edges from its callee; if they lead back to it, the call fails at once. Both ends of a circle may see it, and then both fail.
 
 use std::fmt;
-use std::panic::Location;
 use std::sync::Arc;
 
-use super::core::{AnyCell, CallEdge, Marks, Refuse, current_actor, current_id};
+use super::core::{AnyCell, CallEdge, Marks, Refuse, current_id, plain_mode};
 use super::error::{ActorId, CallError};
 use crate::cancel::is_unwinding;
-use crate::channel::{OneshotReceiver, OneshotSender, RecvTimeoutError, oneshot};
+use crate::channel::answer::Answerer;
+use crate::channel::{OneshotReceiver, OneshotSender, oneshot};
 use crate::prim::atomic::{AtomicBool, Ordering};
-use crate::wait::reason::WaitReason;
 use crate::wait::watch;
 
-type Answer<R> = Result<R, CallError>;
+pub(super) type Answer<R> = Result<R, CallError>;
 
 /// The right to answer a call, once. Dropped without an answer, it answers with an error.
 ///
@@ -52,19 +52,30 @@ pub struct Reply<R: Send + 'static> {
 }
 
 struct Inner<R> {
-    answer: OneshotSender<Answer<R>>,
+    way: Way<Answer<R>>,
     edge: Option<Arc<CallEdge>>,
     /// The actor whose handler has made the call.
     caller: Option<ActorId>,
 }
 
+/// How the answer goes to the caller.
+enum Way<T> {
+    /// To its stack, where it waits.
+    Stack(Answerer<T>),
+    /// To its future.
+    Future(OneshotSender<T>),
+}
+
 impl<R> Inner<R> {
+    #[inline]
     fn send(self, answer: Answer<R>) -> Result<(), Answer<R>> {
         if let Some(edge) = &self.edge {
-            // Release: one who sees it sees what the caller is answered as well; the caller does not wait any more.
-            edge.is_answered.store(true, Ordering::Release);
+            edge.has_ended();
         }
-        self.answer.send(answer)
+        match self.way {
+            Way::Stack(answerer) => answerer.send(answer),
+            Way::Future(sender) => sender.send(answer),
+        }
     }
 }
 
@@ -75,6 +86,19 @@ impl<R: Send> Refuse for Inner<R> {
 }
 
 impl<R: Send + 'static> Reply<R> {
+    /// That of a caller that waits, in a handler if there is an edge.
+    #[inline(always)]
+    pub(super) fn to_stack(answerer: Answerer<Answer<R>>, edge: Option<&Waiting>) -> Self {
+        let (caller, edge) = edge.map(|waiting| (waiting.caller.core().id, waiting.edge.clone())).unzip();
+        Self { inner: Some(Inner { way: Way::Stack(answerer), edge, caller }) }
+    }
+
+    /// That of a caller in async code, and what it awaits.
+    pub(super) fn to_future() -> (Self, OneshotReceiver<Answer<R>>) {
+        let (sender, answer) = oneshot();
+        (Self { inner: Some(Inner { way: Way::Future(sender), edge: None, caller: current_id() }) }, answer)
+    }
+
     /// Answers. If the caller does not wait any more, the answer is dropped.
     pub fn send(self, answer: R) {
         let _ = self.try_send(answer);
@@ -85,7 +109,10 @@ impl<R: Send + 'static> Reply<R> {
     /// # Errors
     /// The answer, if the caller does not wait any more.
     pub fn try_send(mut self, answer: R) -> Result<(), R> {
-        match self.inner.take() {
+        let inner = self.inner.take();
+        // There is nothing left to be dropped.
+        std::mem::forget(self);
+        match inner {
             Some(inner) => match inner.send(Ok(answer)) {
                 Err(Ok(answer)) => Err(answer),
                 _ => Ok(()),
@@ -97,7 +124,10 @@ impl<R: Send + 'static> Reply<R> {
     /// Has the caller given up?
     #[must_use]
     pub fn is_abandoned(&self) -> bool {
-        self.inner.as_ref().is_some_and(|inner| inner.answer.is_closed())
+        self.inner.as_ref().is_some_and(|inner| match &inner.way {
+            Way::Stack(answerer) => answerer.is_closed(),
+            Way::Future(sender) => sender.is_closed(),
+        })
     }
 }
 
@@ -116,7 +146,7 @@ impl<R: Send + 'static> Drop for Reply<R> {
             }
         });
         if let Some(inner) = inner {
-            let _ = inner.send(Err(CallError::Dropped));
+            let _ = inner.send(Err(plain_mode().refusal()));
         }
     }
 }
@@ -127,62 +157,49 @@ impl<R: Send + 'static> fmt::Debug for Reply<R> {
     }
 }
 
-/// A call that was begun: the answer, and the edge of the actor that waits for it.
-pub(super) struct Call<R: Send + 'static> {
-    answer: OneshotReceiver<Answer<R>>,
-    edge: Option<(Arc<dyn AnyCell>, Arc<CallEdge>)>,
+/// The edge of an actor that waits in a call, or for a child to start, until this is dropped.
+pub(super) struct Waiting {
+    caller: Arc<dyn AnyCell>,
+    edge: Arc<CallEdge>,
 }
 
-impl<R: Send + 'static> Call<R> {
-    /// Begins a call, of `callee` if the caller will wait for it in here, and not in async code.
-    pub(super) fn begin(callee: Option<Arc<dyn AnyCell>>) -> Result<(Reply<R>, Self), CallError> {
-        let edge = match (callee, current_actor()) {
-            (Some(callee), Some(caller)) => Some((caller.clone(), add_edge(&caller, callee)?)),
-            _ => None,
-        };
-        let (tx, answer) = oneshot();
-        let inner = Inner { answer: tx, edge: edge.as_ref().map(|(_, edge)| edge.clone()), caller: current_id() };
-        Ok((Reply { inner: Some(inner) }, Self { answer, edge }))
-    }
-
-    /// Waits for the answer.
-    pub(super) fn wait(self, deadline: Option<u64>, site: &'static Location<'static>) -> Result<R, CallError> {
-        match self.answer.recv_as(WaitReason::ActorCall, deadline, site) {
-            Ok(answer) => answer,
-            Err(RecvTimeoutError::Timeout) => Err(CallError::TimedOut),
-            // A message without a handler: what it was to be made of is gone with it.
-            Err(RecvTimeoutError::Disconnected) => Err(CallError::Dropped),
+impl Waiting {
+    /// Adds the edge from the caller, and looks whether it closes a circle.
+    #[cold]
+    pub(super) fn begin(caller: Arc<dyn AnyCell>, callee: Arc<dyn AnyCell>) -> Result<Self, CallError> {
+        let edge = Arc::new(CallEdge { callee, is_answered: AtomicBool::new(false) });
+        caller.core().with_extra(|extra| extra.calls.push(edge.clone()));
+        let waiting = Self { caller, edge };
+        match circle(&waiting.caller, &waiting.edge.callee) {
+            None => Ok(waiting),
+            Some(names) => Err(CallError::Cycle(names)),
         }
     }
+}
 
-    pub(super) async fn wait_async(mut self) -> Result<R, CallError> {
-        (&mut self.answer).await.unwrap_or(Err(CallError::Dropped))
+impl Waiting {
+    /// The edge, to be marked when the wait is over, before this is dropped.
+    pub(super) fn edge(&self) -> Arc<CallEdge> {
+        self.edge.clone()
     }
 }
 
-impl<R: Send + 'static> Drop for Call<R> {
+impl CallEdge {
+    /// What is waited for has come: the edge does not count any more.
+    pub(super) fn has_ended(&self) {
+        // Release: one who sees it sees what the caller is answered as well; the caller does not wait any more.
+        self.is_answered.store(true, Ordering::Release);
+    }
+}
+
+impl Drop for Waiting {
     fn drop(&mut self) {
-        if let Some((caller, edge)) = self.edge.take() {
-            let mine = caller.core().if_extra(|extra| {
-                let at = extra.calls.iter().position(|other| Arc::ptr_eq(other, &edge));
-                at.map(|at| extra.calls.swap_remove(at))
-            });
-            drop(mine);
-        }
+        let mine = self.caller.core().if_extra(|extra| {
+            let at = extra.calls.iter().position(|other| Arc::ptr_eq(other, &self.edge));
+            at.map(|at| extra.calls.swap_remove(at))
+        });
+        drop(mine);
     }
-}
-
-/// Adds the edge from the caller, and looks whether it closes a circle.
-fn add_edge(caller: &Arc<dyn AnyCell>, callee: Arc<dyn AnyCell>) -> Result<Arc<CallEdge>, CallError> {
-    let edge = Arc::new(CallEdge { callee, is_answered: AtomicBool::new(false) });
-    caller.core().with_extra(|extra| extra.calls.push(edge.clone()));
-    let Some(names) = circle(caller, &edge.callee) else { return Ok(edge) };
-    let mine = caller.core().with_extra(|extra| {
-        let at = extra.calls.iter().position(|other| Arc::ptr_eq(other, &edge));
-        at.map(|at| extra.calls.swap_remove(at))
-    });
-    drop(mine);
-    Err(CallError::Cycle(names))
 }
 
 /// The names along the edges from `caller` over `callee` back to it, if they lead there.

@@ -4,14 +4,17 @@
 //! `wait::watch` (a turn learns that its handler waits).
 //!
 //! ```text
-//!  launch ──▶ turn: take the value out ──▶ messages, up to the budget ──▶ put it back ──▶ EMPTY, or launch the next turn
+//!  launch ──▶ turn: take the key out ──▶ messages, up to the budget ──▶ put it back ──▶ EMPTY, or launch the next turn
 //!                                            │ failure, stop, kill
 //!                                            ▼
 //!                                 stopping, drop the value, tell those who are bound; then GONE, or held for the supervisor
 //! ```
 //!
 //! Invariants
-//! * The value lies in the desk whenever no turn runs, and is taken out by a turn: a second turn would find it gone (S2-56).
+//! * The value stays where it is, under a key (`prim::keyed`). The key lies in the desk whenever no turn runs, and is taken out by a turn:
+//!   a second turn would find it gone (S2-56).
+//! * From its start to its end a life has a reference to its own actor (its context). Every actor comes to its end: when its last address
+//!   is dropped a turn is launched, which ends it, and so does a turn that is refused.
 //! * A turn has a fiber from its launch to its end, and the actor no other stack: so one without a turn owns none.
 //! * A turn that was launched but never ran (the runtime shuts down) ends the actor: see [`ActorTurn`].
 //! * User code (handlers, hooks, destructors) runs with its panics caught.
@@ -30,6 +33,7 @@ use super::state::{ActorState, KILL, NEW_HELD, NEW_RUNNABLE, NOW};
 use super::{Actor, quiescence, registry};
 use crate::cancel::{cancel_waiting, is_cancellation};
 use crate::prim::atomic::Ordering;
+use crate::prim::keyed::{Key, Keyed};
 use crate::prim::{FirstPanic, discard_payload};
 use crate::runtime::Handle;
 use crate::task::{launch, shield};
@@ -40,19 +44,32 @@ use crate::waiter::cancel_reason::CancelReason;
 /// Makes the value of a life.
 pub(super) type Factory<A> = Arc<dyn Fn() -> Result<A, Failure> + Send + Sync>;
 
-/// The value, between turns.
-pub(super) enum Body<A> {
-    /// It was not started yet.
+/// A life of an actor: what the turn that has the key works on.
+pub(super) enum Life<A: Actor> {
+    /// It is over, or has not begun.
+    None,
+    /// The value was not started yet.
     New(A),
-    /// The first turn of a life makes it.
+    /// The first turn makes the value.
     Make(Factory<A>),
-    Here(A),
+    /// The context has a reference to the actor itself, which ends with the life.
+    Here(A, Context<A>),
 }
+
+impl<A: Actor> Life<A> {
+    fn take(&mut self) -> Self {
+        std::mem::replace(self, Self::None)
+    }
+}
+
+/// The right to work on the life of an actor: in the desk between turns.
+pub(super) type LifeKey<A> = Key<Life<A>>;
 
 /// See the header.
 pub(super) struct Cell<A: Actor> {
     pub(super) core: Core,
-    pub(super) desk: ActorDesk<A::Message, Body<A>>,
+    pub(super) desk: ActorDesk<A::Message, LifeKey<A>>,
+    life: Keyed<Life<A>>,
 }
 
 /// How the messages of a turn came to an end.
@@ -67,21 +84,20 @@ enum Turned {
 impl<A: Actor> Cell<A> {
     /// A new actor, whose first turn is launched.
     pub(super) fn spawn(actor: A, home: Handle, choices: &Choices, site: &'static Location<'static>) -> Arc<Self> {
-        let cell = Arc::new(Self {
-            core: Core::new(home, choices, site),
-            desk: ActorDesk::new(NEW_RUNNABLE, choices.capacity, Some(Body::New(actor))),
-        });
-        quiescence::add_member(&cell);
+        let cell = Self::new(Life::New(actor), NEW_RUNNABLE, home, choices, site);
         cell.launch(false);
         cell
     }
 
     /// One that is held until its supervisor starts it.
     pub(super) fn held(home: Handle, choices: &Choices, site: &'static Location<'static>) -> Arc<Self> {
-        let cell = Arc::new(Self {
-            core: Core::new(home, choices, site),
-            desk: ActorDesk::new(NEW_HELD, choices.capacity, None),
-        });
+        Self::new(Life::None, NEW_HELD, home, choices, site)
+    }
+
+    fn new(life: Life<A>, state: u32, home: Handle, choices: &Choices, site: &'static Location<'static>) -> Arc<Self> {
+        let (life, key) = Keyed::new(life);
+        let core = Core::new(life.number(), home, choices, site);
+        let cell = Arc::new(Self { core, desk: ActorDesk::new(state, choices.capacity, Some(key)), life });
         quiescence::add_member(&cell);
         cell
     }
@@ -141,12 +157,12 @@ impl<A: Actor> Cell<A> {
 
     /// The supervisor starts the next life, which knows nothing of what was asked of the one before or meanwhile. False: it is not held.
     pub(super) fn start_life(self: &Arc<Self>, factory: Factory<A>) -> bool {
+        let mut life = Life::Make(factory);
         let (started, _stale) = self.core.with_extra(|extra| {
-            let started = self.desk.start(Body::Make(factory));
-            let stale = if started.is_ok() { extra.reason.take() } else { None };
-            (started, stale)
+            // (What was there is nothing, and goes with `life`.)
+            let started = self.desk.start(|key| std::mem::swap(self.life.open(key), &mut life));
+            (started, if started { extra.reason.take() } else { None })
         });
-        let started = started.is_ok();
         if started {
             self.launch(false);
         }
@@ -179,19 +195,15 @@ impl<A: Actor> Cell<A> {
 
     /// Plays one turn. True: the next one is to be launched, behind others.
     fn play(self: &Arc<Self>, marks: &Marks) -> bool {
-        let mut ctx = Context::new(self.clone());
-        let (mut body, mut hand) = (None, Hand::EMPTY);
-        let mut first = self.desk.begin(&mut body, &mut hand, |body| matches!(body, Body::Here(_)));
+        let (mut key, mut hand) = (None, Hand::EMPTY);
+        let is_ready = |key: &mut LifeKey<A>| matches!(self.life.open(key), Life::Here(..));
+        let mut first = self.desk.begin(&mut key, &mut hand, is_ready);
         match first {
             Take::Starts => {
                 first = Take::Nothing;
-                match body.take().map(|body| self.enter(body, &mut ctx, marks)) {
-                    Some(Ok(actor)) => body = Some(Body::Here(actor)),
-                    Some(Err((actor, reason))) => {
-                        self.finish(actor, reason, None, marks);
-                        return false;
-                    }
-                    None => {}
+                if let Some(Err(reason)) = key.as_mut().map(|key| self.enter(self.life.open(key), marks)) {
+                    self.finish(key, reason, None, marks);
+                    return false;
                 }
             }
             // S2-04, checked where an actor leaves the queue; S2-56.
@@ -201,10 +213,10 @@ impl<A: Actor> Cell<A> {
         loop {
             let mut kept = None;
             let first = std::mem::replace(&mut first, Take::Nothing);
-            let messages = || self.messages(&mut body, first, &mut hand, &mut ctx, marks, &mut kept);
+            let messages = || self.messages(&mut key, first, &mut hand, marks, &mut kept);
             let (reason, kept) = match catch_unwind(AssertUnwindSafe(messages)) {
                 Ok(Ok(Turned::Idle)) => return false,
-                Ok(Ok(Turned::Spent)) => match self.desk.pause(&mut body, || self.has_address()) {
+                Ok(Ok(Turned::Spent)) => match self.desk.pause(&mut key, || self.has_address()) {
                     Pause::Idle => return false,
                     Pause::Launch => return true,
                     Pause::GoOn => continue,
@@ -213,11 +225,7 @@ impl<A: Actor> Cell<A> {
                 Ok(Err(failure)) => (StopReason::Failed(failure), kept),
                 Err(payload) => (self.reason_of(payload), kept),
             };
-            let actor = match body.take() {
-                Some(Body::Here(actor)) => Some(actor),
-                _ => None,
-            };
-            self.finish(actor, reason, kept, marks);
+            self.finish(key, reason, kept, marks);
             return false;
         }
     }
@@ -229,18 +237,18 @@ impl<A: Actor> Cell<A> {
         self.core.addresses.load(Ordering::Acquire) != 0
     }
 
-    /// The value, made and started if this is the first turn of a life.
-    #[allow(clippy::type_complexity)]
-    fn enter(&self, body: Body<A>, ctx: &mut Context<A>, marks: &Marks) -> Result<A, (Option<A>, StopReason)> {
-        let made = match body {
-            Body::Here(actor) => return Ok(actor),
-            Body::New(actor) => Ok(actor),
-            Body::Make(factory) => match catch_unwind(AssertUnwindSafe(|| factory())) {
+    /// Makes and starts the value: this is the first turn of a life.
+    fn enter(self: &Arc<Self>, life: &mut Life<A>, marks: &Marks) -> Result<(), StopReason> {
+        let made = match life.take() {
+            Life::New(actor) => Ok(actor),
+            Life::Make(factory) => match catch_unwind(AssertUnwindSafe(|| factory())) {
                 Ok(made) => made,
-                Err(payload) => return Err((None, self.reason_of(payload))),
+                Err(payload) => return Err(self.reason_of(payload)),
             },
+            Life::None | Life::Here(..) => panic!("fibra: a life that begins twice (a bug in fibra, please report it)"),
         };
-        let mut actor = made.map_err(|failure| (None, StopReason::Failed(failure)))?;
+        *life = Life::Here(made.map_err(StopReason::Failed)?, Context::new(self.clone()));
+        let Life::Here(actor, ctx) = life else { return Ok(()) };
         let started = catch_unwind(AssertUnwindSafe(|| actor.started(ctx)));
         marks.answer(if matches!(started, Ok(Ok(()))) { CallError::Dropped } else { CallError::Crashed });
         match started {
@@ -248,13 +256,10 @@ impl<A: Actor> Cell<A> {
                 if let Some(keeper) = self.core.if_extra(|extra| extra.keeper.clone()) {
                     keeper.has_started();
                 }
-                Ok(actor)
+                Ok(())
             }
-            Ok(Err(failure)) => Err((Some(actor), StopReason::Failed(failure))),
-            Err(payload) => {
-                let reason = self.reason_of(payload);
-                Err((Some(actor), reason))
-            }
+            Ok(Err(failure)) => Err(StopReason::Failed(failure)),
+            Err(payload) => Err(self.reason_of(payload)),
         }
     }
 
@@ -262,18 +267,19 @@ impl<A: Actor> Cell<A> {
     #[inline(always)]
     fn messages(
         &self,
-        body: &mut Option<Body<A>>,
+        key: &mut Option<LifeKey<A>>,
         mut take: Take,
         hand: &mut Hand<A::Message>,
-        ctx: &mut Context<A>,
         marks: &Marks,
-        kept: &mut Option<Again<A::Message>>,
+        kept: &mut Option<Box<Again<A::Message>>>,
     ) -> Result<Turned, Failure> {
         for _ in 0..self.core.budget {
             if take == Take::Nothing {
-                take = self.desk.next(body, hand, || self.has_address());
+                take = self.desk.next(key, hand, || self.has_address());
             }
-            let Some(Body::Here(actor)) = body else { return Ok(Turned::Idle) };
+            let Some(Life::Here(actor, ctx)) = key.as_mut().map(|key| self.life.open(key)) else {
+                return Ok(Turned::Idle);
+            };
             let (message, crashes) = match std::mem::replace(&mut take, Take::Nothing) {
                 Take::Letter => match hand.letter.take() {
                     Some(letter) => (letter.open(), 0),
@@ -295,7 +301,7 @@ impl<A: Actor> Cell<A> {
                 Take::Unreachable => return Ok(Turned::End(StopReason::Unreachable)),
             };
             if let Some(message) = A::redeliver(&message) {
-                *kept = Some(Again { message, crashes: crashes + 1 });
+                *kept = Some(Box::new(Again { message, crashes: crashes + 1 }));
             }
             actor.handle(message, ctx)?;
             if kept.is_some() {
@@ -322,12 +328,18 @@ impl<A: Actor> Cell<A> {
     // ---- the end ------------------------------------------------------------------------------------------------------------
 
     /// A life is over. What is dropped in here is user code, and none of it keeps the actor from its end.
-    fn finish(self: &Arc<Self>, actor: Option<A>, reason: StopReason, kept: Option<Again<A::Message>>, marks: &Marks) {
+    fn finish(
+        self: &Arc<Self>,
+        mut key: Option<LifeKey<A>>,
+        reason: StopReason,
+        kept: Option<Box<Again<A::Message>>>,
+        marks: &Marks,
+    ) {
         let is_failure = reason.failure().is_some();
         marks.mode.set(if is_failure { Mode::Crashed } else { Mode::Ended });
         marks.answer(marks.mode.get().refusal());
         let mut panics = FirstPanic::default();
-        if let Some(mut actor) = actor {
+        if let Some(Life::Here(mut actor, _ctx)) = key.as_mut().map(|key| self.life.open(key).take()) {
             // Shielded: one that was killed cleans up all the same.
             panics.catch(|| shield(|| actor.stopping(&reason)));
             panics.catch(|| shield(|| drop(actor)));
@@ -340,7 +352,7 @@ impl<A: Actor> Cell<A> {
         self.core.tell_bonds(&reason);
         match self.core.if_extra(|extra| extra.keeper.clone()) {
             Some(keeper) => {
-                self.desk.hold();
+                self.desk.hold(key);
                 if !keeper.ended(reason.clone()) {
                     self.release(reason.clone());
                 }
@@ -377,10 +389,10 @@ impl<A: Actor> Cell<A> {
 
     /// A turn that was launched will never run: the runtime shuts down.
     fn abandon(self: &Arc<Self>) {
-        let body = self.desk.take_value();
+        let life = self.desk.take_value().map(|mut key| self.life.open(&mut key).take());
         refusing(self.core.id, Mode::Ended, || {
             let mut panics = FirstPanic::default();
-            panics.catch(|| drop(body));
+            panics.catch(|| drop(life));
             panics.discard();
         });
         self.core.tell_bonds(&StopReason::Shutdown);
@@ -425,8 +437,12 @@ impl<A: Actor> fmt::Debug for Cell<A> {
 struct ActorTurn<A: Actor>(Option<Arc<Cell<A>>>);
 
 impl<A: Actor> ActorTurn<A> {
+    #[inline(always)]
     fn run(mut self) {
-        if let Some(cell) = self.0.take() {
+        let cell = self.0.take();
+        // There is nothing left to be dropped.
+        std::mem::forget(self);
+        if let Some(cell) = cell {
             cell.turn();
         }
     }

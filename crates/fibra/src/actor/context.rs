@@ -148,11 +148,7 @@ impl<A: Actor> Context<A> {
     {
         let plug = Plug { is_off: Arc::default() };
         let task = task(plug.clone(), self.address());
-        let share = self.cell.core.domain().map(super::quiescence::Share::of);
-        let task = async move {
-            let _share = share;
-            task.await;
-        };
+        // (It inherits the domain of the turn, and counts there.)
         self.keep(spawn_daemon_future(self.cell.core.home.shared(), task, site));
         plug
     }

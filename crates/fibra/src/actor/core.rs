@@ -18,20 +18,14 @@ use super::quiescence::{Domain, WaitingFor};
 use super::state::ActorState;
 use crate::channel::Overflow;
 use crate::prim::FirstPanic;
-use crate::prim::atomic::{AtomicU32, AtomicU64, Ordering};
+use crate::prim::atomic::AtomicU32;
 use crate::prim::spin::SpinLock;
 use crate::runtime::Handle;
+use crate::sched::current;
 use crate::sync::Event;
 use crate::task::JoinHandle;
 use crate::wait::waitable::Wait;
 use crate::wait::watch::{self, Interrupt};
-
-/// The next id.
-fn next_id() -> u64 {
-    static NEXT: AtomicU64 = AtomicU64::new(1);
-    // Relaxed: a number that is given once.
-    NEXT.fetch_add(1, Ordering::Relaxed)
-}
 
 /// An actor, as others see it that do not know its type.
 pub(super) trait AnyCell: Send + Sync {
@@ -139,7 +133,7 @@ pub(super) struct Core {
 }
 
 impl Core {
-    pub(super) fn new(home: Handle, choices: &Choices, site: &'static Location<'static>) -> Self {
+    pub(super) fn new(id: u64, home: Handle, choices: &Choices, site: &'static Location<'static>) -> Self {
         let domain = super::quiescence::current_domain();
         let is_counted = domain.is_some();
         let is_kept = choices.keeper.is_some();
@@ -148,7 +142,7 @@ impl Core {
             Box::new(Extra { name, keeper, domain, ..Extra::default() })
         });
         Self {
-            id: ActorId(next_id()),
+            id: ActorId(id),
             home,
             site,
             addresses: AtomicU32::new(1),
@@ -266,36 +260,36 @@ pub(super) enum Detail {
     Lock(Arc<super::lock::LockCore>),
 }
 
+#[derive(Default)]
+struct RareMarks {
+    /// Calls whose replies the handler has dropped.
+    unanswered: Vec<Box<dyn Refuse>>,
+    /// What the handler is about to wait for.
+    detail: Option<Detail>,
+}
+
 /// What a turn notes about the handler that runs; see [`watch::with_current`].
 pub(super) struct Marks {
     pub(super) id: ActorId,
     pub(super) mode: Cell<Mode>,
-    unanswered: RefCell<Vec<Box<dyn Refuse>>>,
-    has_unanswered: Cell<bool>,
-    pub(super) detail: RefCell<Option<Detail>>,
+    /// What few handlers need: a null pointer until one does.
+    rare: RefCell<Option<Box<RareMarks>>>,
 }
 
 impl Marks {
     pub(super) fn new(id: ActorId) -> Self {
-        Self {
-            id,
-            mode: Cell::new(Mode::Handling),
-            unanswered: RefCell::default(),
-            has_unanswered: Cell::new(false),
-            detail: RefCell::default(),
-        }
+        Self { id, mode: Cell::new(Mode::Handling), rare: RefCell::new(None) }
     }
 
     /// The handler has dropped the reply of a call.
     pub(super) fn note_unanswered(&self, call: Box<dyn Refuse>) {
-        self.unanswered.borrow_mut().push(call);
-        self.has_unanswered.set(true);
+        self.rare.borrow_mut().get_or_insert_default().unanswered.push(call);
     }
 
     /// Answers the calls whose replies the handler has dropped.
     #[inline(always)]
     pub(super) fn answer(&self, why: CallError) {
-        if self.has_unanswered.get() {
+        if self.rare.borrow().is_some() {
             self.answer_all(&why);
         }
     }
@@ -303,23 +297,56 @@ impl Marks {
     #[cold]
     #[inline(never)]
     fn answer_all(&self, why: &CallError) {
-        self.has_unanswered.set(false);
-        for call in self.unanswered.take() {
+        let unanswered = self.rare.borrow_mut().as_mut().map(|rare| std::mem::take(&mut rare.unanswered));
+        for call in unanswered.into_iter().flatten() {
             call.refuse(why.clone());
         }
+    }
+
+    /// What the handler is about to wait for.
+    pub(super) fn detail(&self) -> Option<Detail> {
+        self.rare.borrow().as_ref()?.detail.clone()
+    }
+
+    /// Notes that. Gives what was noted before, which is not dropped in here.
+    fn set_detail(&self, detail: Option<Detail>) -> Option<Detail> {
+        std::mem::replace(&mut self.rare.borrow_mut().get_or_insert_default().detail, detail)
     }
 }
 
 /// Runs `f`, which drops what an actor had: calls that lose their replies in there are answered according to `mode`, also if another
-/// actor's turn does it, such as that of a supervisor. (On a plain thread they are told that the reply was dropped.)
+/// actor's turn does it, such as that of a supervisor, or a plain thread.
 pub(super) fn refusing(id: ActorId, mode: Mode, f: impl FnOnce()) {
     match InMode::enter(mode) {
         Some(_in_mode) => f(),
+        None if current::fiber().is_none() => {
+            let _in_mode = PlainMode(PLAIN.replace(mode));
+            f();
+        }
         None => {
             let marks = Marks::new(id);
             marks.mode.set(mode);
             watch::watched(&Refusing { marks, interrupt: Interrupt::new() }, f);
         }
+    }
+}
+
+thread_local! {
+    /// What happens to a reply that is dropped on this thread, where it runs no fiber.
+    static PLAIN: Cell<Mode> = const { Cell::new(Mode::Refused) };
+}
+
+/// What happens to a reply that is dropped here, where no turn runs.
+pub(super) fn plain_mode() -> Mode {
+    if current::fiber().is_none() { PLAIN.get() } else { Mode::Refused }
+}
+
+/// A thread without a fiber has another mode until this is dropped, also by a panic.
+struct PlainMode(Mode);
+
+impl Drop for PlainMode {
+    fn drop(&mut self) {
+        PLAIN.set(self.0);
     }
 }
 
@@ -373,6 +400,7 @@ pub(super) fn current_id() -> Option<ActorId> {
 }
 
 /// The actor whose handler runs here, to be kept.
+#[inline]
 pub(super) fn current_actor() -> Option<Arc<dyn AnyCell>> {
     watch::with_current::<Marks, _>(|_, watch| watch.owner().downcast::<Arc<dyn AnyCell>>().ok().map(|cell| *cell))?
 }
@@ -383,9 +411,9 @@ pub(super) fn note(detail: impl FnOnce() -> Detail) -> impl Drop {
     impl Drop for Noted {
         fn drop(&mut self) {
             if self.0 {
-                watch::with_current::<Marks, _>(|marks, _| marks.detail.take());
+                watch::with_current::<Marks, _>(|marks, _| marks.set_detail(None));
             }
         }
     }
-    Noted(watch::with_current::<Marks, _>(|marks, _| marks.detail.replace(Some(detail()))).is_some())
+    Noted(watch::with_current::<Marks, _>(|marks, _| marks.set_detail(Some(detail()))).is_some())
 }

@@ -69,18 +69,26 @@ impl<M, V> ActorDesk<M, V> {
         Seen(self.places.room().look())
     }
 
-    #[inline]
+    #[inline(always)]
     fn with<R>(&self, f: impl FnOnce(Word<'_>, &mut MailboxContents<M, V>) -> R) -> R {
         self.places.room().with(|bits, mail| f(Word(bits), mail))
     }
 
     // ---- senders ------------------------------------------------------------------------------------------------------------
 
-    /// Appends a message.
+    /// Appends the message of a newcomer, which is taken out of `letter` if it can be. (One caller: it is inlined there.)
     #[inline(always)]
-    pub(super) fn post(&self, letter: Letter<M>, lane: Lane) -> Result<Next, (NoPlace, Letter<M>)> {
+    pub(super) fn post(&self, letter: &mut Option<Letter<M>>) -> Result<Next, NoPlace> {
         self.with(|mut word, mail| {
-            mail.append(letter, lane)?;
+            mail.append(letter)?;
+            Ok(Next::launch_if(word.ensure_turn()))
+        })
+    }
+
+    /// The same for a message that goes this way.
+    pub(super) fn post_by(&self, letter: &mut Option<Letter<M>>, lane: Lane) -> Result<Next, NoPlace> {
+        self.with(|mut word, mail| {
+            mail.append_by(letter, lane)?;
             Ok(Next::launch_if(word.ensure_turn()))
         })
     }
@@ -130,18 +138,23 @@ impl<M, V> ActorDesk<M, V> {
 
     /// The turn begins: gives the value, and what is to be done first. `is_ready`: the value takes messages.
     #[inline(always)]
-    pub(super) fn begin(&self, value: &mut Option<V>, hand: &mut Hand<M>, is_ready: impl FnOnce(&V) -> bool) -> Take {
+    pub(super) fn begin(
+        &self,
+        value: &mut Option<V>,
+        hand: &mut Hand<M>,
+        is_ready: impl FnOnce(&mut V) -> bool,
+    ) -> Take {
         let mut settles = false;
         let taken = self.with(|mut word, mail| {
             if !word.begin() {
                 return Take::Not;
             }
             *value = mail.value.take();
-            match value {
+            match value.as_mut().map(is_ready) {
                 None => Take::Not,
-                Some(value) if !is_ready(value) => Take::Starts,
+                Some(false) => Take::Starts,
                 // (A turn that was launched for nothing ends by `next`.)
-                Some(_) => take(&word, mail, hand, &mut settles),
+                Some(true) => take(&word, mail, hand, &mut settles),
             }
         });
         self.settle_if(settles);
@@ -230,13 +243,14 @@ impl<M, V> ActorDesk<M, V> {
 
     /// A message has crashed its actor: it is the first to be handled in the next life.
     /// Gives the one that was so before.
-    pub(super) fn keep_for_later(&self, again: Again<M>) -> Option<Again<M>> {
+    pub(super) fn keep_for_later(&self, again: Box<Again<M>>) -> Option<Box<Again<M>>> {
         self.with(|_, mail| mail.keep_for_later(again))
     }
 
     /// A life is over, and a supervisor decides what comes next: the mailbox stays as it is.
-    pub(super) fn hold(&self) {
+    pub(super) fn hold(&self, value: Option<V>) {
         let (forgotten, settles) = self.with(|mut word, mail| {
+            mail.value = value;
             mail.forget_stop();
             word.hold();
             (seeded_bug("actor_hold_forgets").then(|| mail.take_all()), mail.stands_before_waiters())
@@ -245,14 +259,14 @@ impl<M, V> ActorDesk<M, V> {
         self.settle_standing(settles);
     }
 
-    /// The next life begins, with this value. Err: the actor is not held.
-    pub(super) fn start(&self, value: V) -> Result<(), V> {
+    /// The next life begins; `prepare` makes the value ready for it. False: the actor is not held.
+    pub(super) fn start(&self, prepare: impl FnOnce(&mut V)) -> bool {
         self.with(|mut word, mail| {
-            if !word.start() {
-                return Err(value);
+            let starts = word.start();
+            if starts && let Some(value) = &mut mail.value {
+                prepare(value);
             }
-            mail.value = Some(value);
-            Ok(())
+            starts
         })
     }
 

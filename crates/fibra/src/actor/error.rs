@@ -5,6 +5,8 @@ use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 
+use crate::prim::FirstPanic;
+
 /// Names an actor for as long as the process runs: unique, and never given to another one. A supervised actor keeps it over restarts.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ActorId(pub(super) u64);
@@ -119,7 +121,7 @@ impl fmt::Display for CallError {
 
 impl Error for CallError {}
 
-/// What made a handler fail: any error, by `?`, or a panic. Cheap to clone.
+/// What made a handler fail: any error, by `?`, or a panic. Cheap to clone. A panic of the error's destructor is not passed on.
 ///
 /// ```
 /// use fibra::actor::Failure;
@@ -133,9 +135,19 @@ impl Error for CallError {}
 pub struct Failure(Arc<FailureKind>);
 
 enum FailureKind {
-    Error(Box<dyn Error + Send + Sync>),
+    Error(Caught),
     Panic(String),
     Message(String),
+}
+
+/// An error of the user's. Its destructor runs wherever the last clone of a failure is dropped: in a supervisor, in a report, at the end of
+/// an actor. A panic of it stays here, since none of these has anything to do with it.
+struct Caught(Option<Box<dyn Error + Send + Sync>>);
+
+impl Drop for Caught {
+    fn drop(&mut self) {
+        FirstPanic::ignore(|| drop(self.0.take()));
+    }
 }
 
 impl Failure {
@@ -157,7 +169,7 @@ impl Failure {
     /// The text of the error, or of the panic.
     pub fn message(&self) -> String {
         match &*self.0 {
-            FailureKind::Error(error) => error.to_string(),
+            FailureKind::Error(error) => error.0.as_ref().map(ToString::to_string).unwrap_or_default(),
             FailureKind::Panic(text) | FailureKind::Message(text) => text.clone(),
         }
     }
@@ -170,7 +182,7 @@ impl Failure {
     /// The error, if it is one of this type.
     pub fn downcast_ref<E: Error + 'static>(&self) -> Option<&E> {
         match &*self.0 {
-            FailureKind::Error(error) => error.downcast_ref::<E>(),
+            FailureKind::Error(error) => error.0.as_ref()?.downcast_ref::<E>(),
             _ => None,
         }
     }
@@ -178,7 +190,7 @@ impl Failure {
 
 impl<E: Error + Send + Sync + 'static> From<E> for Failure {
     fn from(error: E) -> Self {
-        Self(Arc::new(FailureKind::Error(Box::new(error))))
+        Self(Arc::new(FailureKind::Error(Caught(Some(Box::new(error))))))
     }
 }
 

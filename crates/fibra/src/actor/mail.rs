@@ -47,18 +47,16 @@ impl<M> fmt::Debug for Letter<M> {
     }
 }
 
-/// A message that has crashed its actor and is delivered once more.
+/// A message that has crashed its actor and is delivered once more. (In a box wherever it lies: few actors ever have one.)
 pub(super) struct Again<M> {
     pub(super) message: M,
     pub(super) crashes: u32,
 }
 
-/// Which way a message goes.
+/// Which way a message goes that is not a newcomer's.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Lane {
-    /// It needs a place.
-    Ordinary,
-    /// The same, and its sender has one reserved.
+    /// Its sender has a place reserved.
     Reserved,
     /// Before all others, without a place.
     Urgent,
@@ -75,7 +73,7 @@ pub(super) enum NoPlace {
 /// What a turn has taken out of the mailbox and not handled yet. (Written in place: messages are moved once.)
 pub(super) struct Hand<M> {
     pub(super) letter: Option<Letter<M>>,
-    pub(super) again: Option<Again<M>>,
+    pub(super) again: Option<Box<Again<M>>>,
 }
 
 impl<M> Hand<M> {
@@ -114,7 +112,7 @@ type Queue<M> = Box<VecDeque<Letter<M>>>;
 /// What few mailboxes have, and those for a moment.
 struct Rare<M> {
     urgent: VecDeque<Letter<M>>,
-    again: Option<Again<M>>,
+    again: Option<Box<Again<M>>>,
     /// After so many ordinary messages it stops.
     until_stop: usize,
     dropped: u64,
@@ -294,26 +292,42 @@ impl<M, V> MailboxContents<M, V> {
 
     // ---- messages -----------------------------------------------------------------------------------------------------------
 
+    /// Takes the message of a newcomer out of `letter` if there is a place for it.
     #[inline(always)]
-    pub(super) fn append(&mut self, letter: Letter<M>, lane: Lane) -> Result<(), (NoPlace, Letter<M>)> {
+    pub(super) fn append(&mut self, letter: &mut Option<Letter<M>>) -> Result<(), NoPlace> {
+        if self.closed {
+            return Err(NoPlace::Closed);
+        }
+        if self.free_for_all() == 0 {
+            return Err(NoPlace::Full);
+        }
+        self.push_from(letter);
+        Ok(())
+    }
+
+    /// The same for a message that goes this way.
+    pub(super) fn append_by(&mut self, letter: &mut Option<Letter<M>>, lane: Lane) -> Result<(), NoPlace> {
         if lane == Lane::Reserved {
             self.reserved -= 1;
         }
         if self.closed {
-            return Err((NoPlace::Closed, letter));
+            return Err(NoPlace::Closed);
         }
         match lane {
-            Lane::Urgent => self.append_urgent(letter),
-            Lane::Ordinary if self.free_for_all() == 0 => return Err((NoPlace::Full, letter)),
-            Lane::Ordinary | Lane::Reserved => self.push(letter),
+            Lane::Urgent => self.rare().urgent.extend(letter.take()),
+            Lane::Reserved => self.push_from(letter),
         }
         Ok(())
     }
 
-    #[cold]
-    #[inline(never)]
-    fn append_urgent(&mut self, letter: Letter<M>) {
-        self.rare().urgent.push_back(letter);
+    /// Moves the message from place to place, if it is the only one.
+    #[inline(always)]
+    fn push_from(&mut self, letter: &mut Option<Letter<M>>) {
+        if self.first.is_none() {
+            self.first = letter.take();
+        } else if let Some(letter) = letter.take() {
+            self.queue.get_or_insert_default().push_back(letter);
+        }
     }
 
     /// Appends an ordinary message for which there was no place a moment ago; if there is none now, in that of the oldest one, which is
@@ -347,13 +361,8 @@ impl<M, V> MailboxContents<M, V> {
         (self.len() + urgent, dropped)
     }
 
-    #[inline(always)]
     fn push(&mut self, letter: Letter<M>) {
-        if self.first.is_none() {
-            self.first = Some(letter);
-        } else {
-            self.queue.get_or_insert_default().push_back(letter);
-        }
+        self.push_from(&mut Some(letter));
     }
 
     #[inline(always)]
@@ -438,7 +447,7 @@ impl<M, V> MailboxContents<M, V> {
     }
 
     /// A message has crashed its actor: it is the first to be handled in the next life. Gives the one that was so before.
-    pub(super) fn keep_for_later(&mut self, again: Again<M>) -> Option<Again<M>> {
+    pub(super) fn keep_for_later(&mut self, again: Box<Again<M>>) -> Option<Box<Again<M>>> {
         self.rare().again.replace(again)
     }
 
@@ -459,7 +468,7 @@ impl<M, V> MailboxContents<M, V> {
 
 /// What lay in a mailbox that was closed.
 pub(super) struct Left<M> {
-    again: Option<Again<M>>,
+    again: Option<Box<Again<M>>>,
     first: Option<Letter<M>>,
     queue: Option<Queue<M>>,
     urgent: VecDeque<Letter<M>>,
@@ -495,14 +504,14 @@ mod tests {
     fn a_waiter_is_passed_a_bounded_number_of_times() {
         let mut mail = MailboxContents::<u32, ()>::new(4, None);
         for number in 0..4 {
-            assert!(mail.append(Letter::Message(number), Lane::Ordinary).is_ok());
+            assert!(mail.append(&mut Some(Letter::Message(number))).is_ok());
         }
         mail.set_awaited(true);
         for passed in 1..=4 {
             assert!(mail.pop().is_some());
             assert_eq!(mail.passes_waiters(), passed == 4);
             if passed < 4 {
-                assert!(mail.append(Letter::Message(passed), Lane::Ordinary).is_ok());
+                assert!(mail.append(&mut Some(Letter::Message(passed))).is_ok());
             }
         }
         assert!(mail.call(false) && !mail.let_go(false));

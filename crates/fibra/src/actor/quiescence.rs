@@ -155,10 +155,10 @@ impl Domain {
 }
 
 /// One that counts, until it is dropped.
-pub(super) struct Share(Arc<Domain>);
+struct Share(Arc<Domain>);
 
 impl Share {
-    pub(super) fn of(domain: Arc<Domain>) -> Self {
+    fn of(domain: Arc<Domain>) -> Self {
         domain.enter();
         Self(domain)
     }
@@ -218,7 +218,7 @@ pub(super) fn add_member<A: Actor>(cell: &Arc<Cell<A>>) {
 
 /// A handler is about to wait. True: its domain does not count it until it is back.
 pub(super) fn parks(core: &Core, how: &Wait, marks: &Marks) -> bool {
-    let waiting_for = WaitingFor { reason: how.reason, site: how.site, detail: marks.detail.borrow().clone() };
+    let waiting_for = WaitingFor { reason: how.reason, site: how.site, detail: marks.detail() };
     core.with_extra(|extra| extra.waiting_for = Some(waiting_for));
     let leaves = !ends_from_outside(how);
     if leaves && let Some(domain) = core.domain() {

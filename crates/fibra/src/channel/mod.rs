@@ -60,10 +60,12 @@
 //! order.rs                the order of locks, checked in debug builds
 //!
 //! traits.rs               `Stream` and `Sink`, with the feature `futures`
+//! answer.rs               one answer from stack to stack: the calls of actors
 //! news.rs                 a count that one waits to see changed: under oneshot.rs, watch.rs and broadcast.rs
 //! ordered.rs pool.rs      on semaphores
 //! ```
 
+pub(crate) mod answer;
 pub(crate) mod any;
 pub(crate) mod batch;
 mod broadcast;

@@ -217,18 +217,8 @@ impl<T> OneshotReceiver<T> {
     }
 
     fn recv_at(&self, deadline: Option<u64>, site: &'static Location<'static>) -> Result<T, RecvTimeoutError> {
-        self.recv_as(WaitReason::OneshotRecv, deadline, site)
-    }
-
-    /// Receives the value, waiting for a reason of the caller's.
-    pub(crate) fn recv_as(
-        &self,
-        reason: WaitReason,
-        deadline: Option<u64>,
-        site: &'static Location<'static>,
-    ) -> Result<T, RecvTimeoutError> {
         park::entry();
-        let how = How { reason, deadline, site };
+        let how = How { reason: WaitReason::OneshotRecv, deadline, site };
         if self.shared.sent.look().over || self.shared.sent.wait(0, how) {
             self.shared.take().ok_or(RecvTimeoutError::Disconnected)
         } else {

@@ -17,6 +17,8 @@ pub(crate) mod epoch;
 pub(crate) mod fence;
 pub(crate) mod fifo;
 pub(crate) mod instant;
+#[cfg(not(any(loom, shuttle)))]
+pub(crate) mod keyed;
 pub(crate) mod linked;
 #[cfg(all(test, any(loom, shuttle)))]
 pub(crate) mod model;

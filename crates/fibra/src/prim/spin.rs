@@ -165,14 +165,14 @@ impl<T> WordLock<T> {
     }
 
     /// Runs `f` with the state and the value, alone. `f` must be short and must not call user code.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn with<R>(&self, f: impl FnOnce(&mut u32, &mut T) -> R) -> R {
         let mut held = self.lock();
         // SAFETY: LOCKED is ours until `held` is dropped, so this is the only access.
         self.value.with_mut(|value| f(&mut held.state, unsafe { &mut *value }))
     }
 
-    #[inline]
+    #[inline(always)]
     fn lock(&self) -> HeldWord<'_> {
         // Relaxed: a guess; the compare-exchange does the ordering.
         let seen = self.word.load(Ordering::Relaxed);
@@ -229,7 +229,7 @@ struct HeldWord<'a> {
 }
 
 impl Drop for HeldWord<'_> {
-    #[inline]
+    #[inline(always)]
     fn drop(&mut self) {
         #[cfg(all(debug_assertions, not(any(loom, shuttle))))]
         held::change(-1);

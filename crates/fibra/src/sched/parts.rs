@@ -20,6 +20,7 @@ use crate::fiber::stack::{StackCache, StackSize};
 use crate::prim::cell::OwnerCell;
 use crate::prim::fifo::Fifo;
 use crate::prim::policy;
+use crate::waiter::answer::AnswerCache;
 
 /// The fibers that only this worker can run. (Unstarted ones, which thieves may take, are in `Remote::fresh`.)
 #[derive(Debug)]
@@ -86,6 +87,8 @@ pub(crate) struct Caches {
     pub(in crate::sched) hands_on: Cell<bool>,
     /// Records for the next scopes.
     pub(in crate::sched) scopes: OwnerCell<ScopeCache>,
+    /// Records for the next calls of actors.
+    pub(crate) answers: OwnerCell<AnswerCache>,
     /// The next fiber id, and the end of the block that it is from.
     pub(in crate::sched) next_id: Cell<u64>,
     pub(in crate::sched) last_id: Cell<u64>,
@@ -99,6 +102,7 @@ impl Caches {
             stack_size,
             hands_on: Cell::new(true),
             scopes: OwnerCell::new(ScopeCache::new()),
+            answers: OwnerCell::new(AnswerCache::new()),
             next_id: Cell::new(0),
             last_id: Cell::new(0),
         }

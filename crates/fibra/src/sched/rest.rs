@@ -14,6 +14,7 @@ use crate::fiber::slab::FrameCache;
 use crate::fiber::stack::StackCache;
 use crate::fiber::trim;
 use crate::prim::policy;
+use crate::waiter::answer::AnswerCache;
 
 /// How long a worker keeps what it does not need.
 const KEPT_NANOS: u64 = 1_000_000_000;
@@ -39,6 +40,7 @@ impl Worker {
         self.caches.stacks.with(StackCache::flush);
         self.caches.frames.with(FrameCache::flush);
         self.caches.scopes.with(ScopeCache::flush);
+        self.caches.answers.with(AnswerCache::flush);
         trim::see_to_it();
         if self.has_left() {
             self.leave_seat();

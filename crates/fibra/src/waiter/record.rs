@@ -291,6 +291,7 @@ pub(crate) use pool::Locks;
 mod pool {
     use super::{TaskRecord, ThreadRecord, WaiterState, drop_waker};
     use crate::prim::slab::{Free, Never, Record, Slab};
+    use crate::waiter::answer::{ANSWERS, AnswerRecord};
 
     static THREADS: Slab<ThreadRecord> = Slab::new();
     static TASKS: Slab<TaskRecord> = Slab::new();
@@ -325,15 +326,16 @@ mod pool {
         }
     }
 
-    /// Both locks, held over a fork: see `monitor::fork`.
+    /// All locks, held over a fork: see `monitor::fork`.
     pub(crate) struct Locks {
         _threads: Free<ThreadRecord>,
         _tasks: Free<TaskRecord>,
+        _answers: Free<AnswerRecord>,
     }
 
     impl Locks {
         pub(crate) fn take() -> Self {
-            Self { _threads: THREADS.lock(), _tasks: TASKS.lock() }
+            Self { _threads: THREADS.lock(), _tasks: TASKS.lock(), _answers: ANSWERS.lock() }
         }
     }
 

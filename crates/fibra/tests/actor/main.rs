@@ -7,6 +7,7 @@ mod calls;
 mod dynamic;
 mod ends;
 mod feeding;
+mod first_and_last;
 mod locks;
 mod matrix;
 mod probe;

@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
-use crate::probe::{Probe, job, runtime};
+use crate::probe::{Job, Probe, job, runtime};
 use crate::support;
 use fibra::actor::{self, Addr, Builder, Lock, Reply, StopReason, Supervisor, run_until_quiescent};
 use fibra::channel::bounded;
 
 /// Sends a message to itself that counts down, by way of another actor.
-fn countdown(me: Addr<Probe>, other: Addr<Probe>, left: u64, done: Arc<AtomicU64>) -> crate::probe::Job {
+fn countdown(me: Addr<Probe>, other: Addr<Probe>, left: u64, done: Arc<AtomicU64>) -> Job {
     job(move |_, _| {
         done.fetch_add(1, SeqCst);
         if left > 0 {
@@ -68,6 +68,68 @@ fn it_waits_for_all_who_can_send() {
     })
     .unwrap();
     assert_eq!(done.load(SeqCst), 111);
+}
+
+// S2-15, S2-60: each kind of work that can still send is waited for by itself, when it is the only one that is left.
+#[test]
+fn it_waits_for_each_who_can_send() {
+    let _watchdog = support::watchdog(60);
+    let pause = Duration::from_millis(20);
+    let add = |done: &Arc<AtomicU64>| {
+        let done = done.clone();
+        job(move |_, _| _ = done.fetch_add(1, SeqCst))
+    };
+    type Begin = Box<dyn FnOnce(actor::Addr<Probe>, Job)>;
+    let ways: [(&str, Begin); 4] = [
+        (
+            "a fiber",
+            Box::new(move |probe, last| {
+                fibra::spawn(move || {
+                    fibra::sleep(pause);
+                    probe.send(last).unwrap();
+                });
+            }),
+        ),
+        (
+            "a handler that time wakes",
+            Box::new(move |probe, last| {
+                let sleeps = move |probe: &mut Probe, ctx: &mut actor::Context<Probe>| {
+                    fibra::sleep(pause);
+                    last(probe, ctx)
+                };
+                probe.send(Box::new(sleeps)).unwrap();
+            }),
+        ),
+        (
+            "a timer",
+            Box::new(move |probe, last| {
+                probe.send(job(move |_, ctx| _ = ctx.send_after(pause, last))).unwrap();
+            }),
+        ),
+        (
+            "an attached receiver",
+            Box::new(move |probe, last| {
+                let (tx, rx) = bounded(1);
+                // A thread, which is in no domain: only the receiver is waited for.
+                std::thread::spawn(move || {
+                    std::thread::sleep(pause);
+                    tx.send(last).unwrap();
+                });
+                probe.send(job(move |_, ctx| _ = ctx.attach(rx, |item| item))).unwrap();
+            }),
+        ),
+    ];
+    for (way, begin) in ways {
+        let done = Arc::new(AtomicU64::new(0));
+        let last = add(&done);
+        let probe = run_until_quiescent(|| {
+            let probe = actor::spawn(Probe::default());
+            begin(probe.clone(), last);
+            probe
+        });
+        assert!(probe.is_ok(), "{way}: {:?}", probe.err());
+        assert_eq!(done.load(SeqCst), 1, "{way} was not waited for");
+    }
 }
 
 // S2-60: actors that wait for each other are reported, with what each waits for, and then ended.

@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use super::super::Actor;
 use super::super::addr::{Addr, WeakAddr};
+use super::super::call::Waiting;
 use super::super::cell::Factory;
-use super::super::core::Keeper;
+use super::super::core::{AnyCell, CallEdge, Keeper, current_actor};
 use super::super::error::StopReason;
 use super::ChildOptions;
 use super::running::{SupervisorActor, SupervisorMessage};
@@ -48,6 +49,7 @@ impl Children {
             up: Event::new(),
             down: Event::new(),
             last: SpinLock::new(None),
+            awaited: SpinLock::new(None),
         };
         Arc::new(keeper)
     }
@@ -100,12 +102,21 @@ pub(in super::super) struct ChildKeeper {
     up: Event,
     down: Event,
     last: SpinLock<Option<StopReason>>,
+    /// The edge of the supervisor that waits for it to start: a call to that supervisor from here closes a circle.
+    awaited: SpinLock<Option<Arc<CallEdge>>>,
 }
 
 impl ChildKeeper {
     /// By which its supervisor knows it: a number that grows with each child.
     pub(super) fn index(&self) -> usize {
         self.index
+    }
+
+    /// The supervisor does not wait for this life to start any more.
+    fn is_not_awaited(&self) {
+        if let Some(edge) = self.awaited.with(Option::take) {
+            edge.has_ended();
+        }
     }
 
     fn has_given_up(&self) -> bool {
@@ -121,6 +132,7 @@ impl Keeper for ChildKeeper {
         FirstPanic::ignore(|| drop(before));
         // Relaxed: written by the supervisor before it started this life.
         let life = self.life.load(Ordering::Relaxed);
+        self.is_not_awaited();
         self.down.set();
         let supervisor = self.children.upgrade().and_then(|children| children.supervisor.with(|slot| slot.clone()));
         if let Some(supervisor) = supervisor.and_then(|supervisor| supervisor.upgrade()) {
@@ -131,6 +143,7 @@ impl Keeper for ChildKeeper {
     }
 
     fn has_started(&self) {
+        self.is_not_awaited();
         self.up.set();
     }
 }
@@ -142,6 +155,7 @@ pub(in super::super) trait Child: Send + Sync {
     fn keeper(&self) -> &ChildKeeper;
     /// Puts the next life into its place and launches it. False: it is not held.
     fn launch(&self) -> bool;
+    fn cell(&self) -> Arc<dyn AnyCell>;
     fn shut_down(&self);
     fn kill(&self);
     fn release(&self, reason: StopReason);
@@ -149,14 +163,18 @@ pub(in super::super) trait Child: Send + Sync {
 }
 
 impl dyn Child {
-    /// Launches a life and gives its number; the caller notes it, and then [waits](Self::wait_started). None: it has ended for good.
-    pub(super) fn start(&self) -> Option<u64> {
+    /// Launches a life and gives its number; the caller notes it, and then [waits](Self::wait_started), with the edge of that wait, which
+    /// is there before the life is. None: it has ended for good.
+    pub(super) fn start(&self) -> Option<(u64, Option<Waiting>)> {
         let keeper = self.keeper();
+        // (An edge that closes a circle would be the fault of others: then there is none.)
+        let waiting = current_actor().and_then(|supervisor| Waiting::begin(supervisor, self.cell()).ok());
+        let _before = keeper.awaited.with(|edge| std::mem::replace(edge, waiting.as_ref().map(Waiting::edge)));
         keeper.up.reset();
         keeper.down.reset();
         // Relaxed: read by the life that is launched below.
         let life = keeper.life.fetch_add(1, Ordering::Relaxed) + 1;
-        self.launch().then_some(life)
+        self.launch().then_some((life, waiting))
     }
 
     /// Waits until the life that was launched has started or ended. Cancellation unwinds.
@@ -231,6 +249,9 @@ impl<A: Actor> Child for ChildOf<A> {
     }
     fn keeper(&self) -> &ChildKeeper {
         &self.keeper
+    }
+    fn cell(&self) -> Arc<dyn AnyCell> {
+        self.addr.cell.clone()
     }
     fn launch(&self) -> bool {
         self.addr.cell.start_life(self.make.clone())

@@ -16,7 +16,7 @@ impl Addr<SupervisorActor> {
     /// Adds a child behind the others and starts it; waits until it has started. It is treated like those that the supervisor began with:
     /// also after a restart of the supervisor, if that has one of its own.
     ///
-    /// Not to be called by a child in its `started` or its factory: the supervisor waits for these.
+    /// A child cannot call this in its `started` or its factory, since the supervisor waits for these: it gets an error at once.
     ///
     /// ```
     /// use fibra::actor::{Actor, ChildOptions, Context, Failure, Restart, Supervisor};
@@ -37,8 +37,8 @@ impl Addr<SupervisorActor> {
     /// ```
     ///
     /// # Errors
-    /// The child could not be started ([`SupervisorError::StartFailed`]) and was removed again; there is another one of this name; or the
-    /// supervisor has ended.
+    /// The child could not be started ([`SupervisorError::StartFailed`]) and was removed again; there is another one of this name; the
+    /// caller is a child for whose start the supervisor waits ([`SupervisorError::WouldDeadlock`]); or the supervisor has ended.
     ///
     /// # Panics
     /// On a thread that is neither in a runtime nor has entered one.
@@ -71,7 +71,7 @@ impl Addr<SupervisorActor> {
                 });
             })
         })
-        .unwrap_or_else(|error| Err(has_ended(&error)))
+        .unwrap_or_else(|error| Err(refused(error)))
     }
 
     /// Stops a child for good: it finishes the message at hand, and is killed after its `shutdown` time. Waits for its end.
@@ -92,7 +92,7 @@ impl Addr<SupervisorActor> {
                 });
             })
         })
-        .unwrap_or_else(|error| Err(has_ended(&error)))
+        .unwrap_or_else(|error| Err(refused(error)))
     }
 
     /// The names of its children, first first, and whether each is running.
@@ -101,10 +101,14 @@ impl Addr<SupervisorActor> {
     /// The supervisor has ended.
     #[track_caller]
     pub fn children(&self) -> Result<Vec<(String, bool)>, SupervisorError> {
-        self.call(SupervisorMessage::children).map_err(|error| has_ended(&error))
+        self.call(SupervisorMessage::children).map_err(refused)
     }
 }
 
-fn has_ended(error: &CallError) -> SupervisorError {
-    SupervisorError::Ended(error.to_string())
+/// Why the supervisor has not done it.
+fn refused(error: CallError) -> SupervisorError {
+    match error {
+        CallError::Cycle(names) => SupervisorError::WouldDeadlock(names),
+        error => SupervisorError::Ended(error.to_string()),
+    }
 }

@@ -112,6 +112,8 @@ pub enum SupervisorError {
     NoSuchChild(String),
     /// It has another child of this name, which must be stopped first.
     NameTaken(String),
+    /// It waits for the very actor that asks it to start, and neither could go on: the names from the asking actor back to it.
+    WouldDeadlock(Vec<String>),
     /// It was killed, or failed otherwise.
     Ended(String),
 }
@@ -130,6 +132,12 @@ impl fmt::Display for SupervisorError {
             Self::NameTaken(name) => {
                 write!(f, "the supervisor has a child \"{name}\" already: stop that one first, or choose another name")
             }
+            Self::WouldDeadlock(names) => write!(
+                f,
+                "these actors would wait for each other for ever: {}; a child that starts (its factory or `started`) \
+                 must not wait for its supervisor: ask in a later message, such as one that `started` sends to itself",
+                names.join(" waits for ")
+            ),
             Self::Ended(reason) => write!(f, "the supervisor has ended: {reason}"),
         }
     }

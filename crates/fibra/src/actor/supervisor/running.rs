@@ -150,7 +150,7 @@ impl SupervisorActor {
     fn start(&mut self, index: usize) -> Result<(), StopReason> {
         let entry = &mut self.entries[index];
         entry.since = Instant::now();
-        let Some(life) = entry.child.start() else {
+        let Some((life, _waiting)) = entry.child.start() else {
             entry.status = Status::Down;
             return Err(StopReason::Shutdown);
         };
