@@ -48,6 +48,8 @@ impl<M, V> Room<M, V> {
 
 impl<M, V> Rules for Room<M, V> {
     const BARGES: bool = true;
+    /// A place is left to each future that is called, so the waiters behind it may be served.
+    const CALLS_ALL: bool = true;
 
     fn called(_: usize) -> usize {
         CALLED

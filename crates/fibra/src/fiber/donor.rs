@@ -5,8 +5,8 @@
 //! Below: `prim::thread`, `prim::thread_pointer`.
 //!
 //! ```text
-//!  donor    starts ── calls the fiber's waker ── LENT: stands still in the kernel ── ends: its thread-locals are dropped ── tells
-//!  fiber    waits until it is LENT ── runs with the donor's thread pointer ── GIVEN_BACK: waits ──────────────────────────────┘
+//!  donor    starts ── LENT: stands still in the kernel ──────────────────────── ends: its thread-locals are dropped ── ENDED
+//!  fiber    waits until it is LENT ── runs with the donor's thread pointer ── GIVEN_BACK: waits ───────────┘
 //! ```
 //!
 //! Invariants
@@ -17,78 +17,58 @@
 
 use std::cell::RefCell;
 use std::io;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
 
 use crate::prim::atomic::{AtomicU32, AtomicUsize, Ordering};
-use crate::prim::sync::Mutex;
 use crate::prim::{panics, thread, thread_pointer};
 
-const STARTS: u32 = 0;
-const LENT: u32 = 1;
-const GIVEN_BACK: u32 = 2;
+// The states of a loan, one after the other.
 
-/// How far a donor has come, as far as the fiber waits for it.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) enum Stage {
-    Starts,
-    /// It is about to lend.
-    Here,
-    /// Its thread-locals have been dropped.
-    Ended,
-}
+/// The donor is on its way.
+const STARTS: u32 = 0;
+/// The donor stands still.
+const LENT: u32 = 1;
+/// The fiber has ended, or does not want it.
+const GIVEN_BACK: u32 = 2;
+/// The thread-locals have been dropped.
+const ENDED: u32 = 3;
 
 #[derive(Debug)]
 struct Loan {
     word: AtomicU32,
     thread_pointer: AtomicUsize,
-    stage: Mutex<(Stage, Option<Waker>)>,
-}
-
-impl Loan {
-    fn reaches(&self, stage: Stage) {
-        let waker = {
-            let mut now = self.stage.lock();
-            now.0 = stage;
-            now.1.take()
-        };
-        if let Some(waker) = waker {
-            waker.wake();
-        }
-    }
 }
 
 /// A loan of thread-locals; see the header. To drop it is to give them back.
 #[derive(Debug)]
 pub(crate) struct Donor(Arc<Loan>);
 
+/// Thread-locals that were given back.
+#[derive(Debug)]
+pub(crate) struct GivenBack(Arc<Loan>);
+
 impl Donor {
     /// Starts the thread.
     pub(crate) fn start(name: &str) -> io::Result<Self> {
         thread_pointer::is_writable().map_err(|why| io::Error::new(io::ErrorKind::Unsupported, why))?;
-        let loan = Arc::new(Loan {
-            word: AtomicU32::new(STARTS),
-            thread_pointer: AtomicUsize::new(0),
-            stage: Mutex::new((Stage::Starts, None)),
-        });
+        let loan = Arc::new(Loan { word: AtomicU32::new(STARTS), thread_pointer: AtomicUsize::new(0) });
         let its = loan.clone();
-        // (It ends by itself, and tells.)
-        drop(thread::start(name.to_owned(), move || its.lend())?);
+        // (It ends by itself, and says so. Quiet: it does nothing but for its fiber.)
+        drop(thread::start_quiet(name.to_owned(), move || its.lend())?);
         Ok(Self(loan))
     }
 
-    /// A future that is ready when the donor has come so far.
-    pub(crate) fn reached(&self, stage: Stage) -> Reached {
-        Reached(self.0.clone(), stage)
-    }
-
-    /// The thread pointer to run with, if the donor stands still; it does so in a moment after it was [`Stage::Here`].
+    /// The thread pointer to run with, if the donor stands still; it does so in a moment after it was started.
     pub(crate) fn thread_pointer(&self) -> Option<usize> {
         // Acquire: pairs with the release in `lend`: what the donor wrote into its thread-locals is seen.
         let is_lent = self.0.word.load(Ordering::Acquire) == LENT;
         // Relaxed: written before the word.
         is_lent.then(|| self.0.thread_pointer.load(Ordering::Relaxed))
+    }
+
+    /// Gives them back; they are dropped in a moment.
+    pub(crate) fn give_back(self) -> GivenBack {
+        GivenBack(self.0.clone())
     }
 }
 
@@ -97,6 +77,14 @@ impl Drop for Donor {
         // Release: what the fiber wrote into the thread-locals is seen by the donor, which drops them.
         self.0.word.store(GIVEN_BACK, Ordering::Release);
         thread_pointer::tell(&self.0.word);
+    }
+}
+
+impl GivenBack {
+    /// Have they been dropped?
+    pub(crate) fn are_dropped(&self) -> bool {
+        // Acquire: pairs with the release in the drop of `Last`: what their destructors did is seen.
+        self.0.word.load(Ordering::Acquire) == ENDED
     }
 }
 
@@ -110,7 +98,8 @@ struct Last(Arc<Loan>);
 
 impl Drop for Last {
     fn drop(&mut self) {
-        self.0.reaches(Stage::Ended);
+        // Release: pairs with the acquire in `are_dropped`.
+        self.0.word.store(ENDED, Ordering::Release);
     }
 }
 
@@ -124,7 +113,6 @@ impl Loan {
         leave_rseq();
         // Relaxed: published by the word.
         self.thread_pointer.store(thread_pointer::get(), Ordering::Relaxed);
-        self.reaches(Stage::Here);
         // Release: pairs with the acquire in `thread_pointer`. Relaxed on failure: it is not wanted any more.
         if self.word.compare_exchange(STARTS, LENT, Ordering::Release, Ordering::Relaxed).is_ok() {
             thread_pointer::stand_still_while(&self.word, LENT);
@@ -166,24 +154,10 @@ fn leave_rseq() {
             return;
         }
     }
-}
-
-/// See [`Donor::reached`].
-#[must_use = "futures do nothing unless polled"]
-pub(crate) struct Reached(Arc<Loan>, Stage);
-
-impl Future for Reached {
-    type Output = ();
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let mut now = self.0.stage.lock();
-        if now.0 >= self.1 {
-            return Poll::Ready(());
-        }
-        // (Two futures of one donor are never polled at the same time.)
-        let before = now.1.replace(cx.waker().clone());
-        drop(now);
-        drop(before);
-        Poll::Pending
-    }
+    // Refused. The kernel writes the area only when this thread returns to its own code, which it does not while it lends: so it can be
+    // told here to libraries that ask.
+    const CPU_ID: usize = 4;
+    const NOT_REGISTERED: i32 = -2;
+    // SAFETY: the area of this thread, which is at least this large.
+    unsafe { std::ptr::with_exposed_provenance_mut::<i32>(area + CPU_ID).write_volatile(NOT_REGISTERED) };
 }

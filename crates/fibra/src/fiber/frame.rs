@@ -298,7 +298,8 @@ impl Frame {
             .and(flag::SCOPED)
             .and(flag::DAEMON)
             .and(flag::ROOT)
-            .and(flag::HOOKED);
+            .and(flag::HOOKED)
+            .and(flag::MOVES);
         self.flags().among(ODD | flag::UNCAPPED) == flag::UNCAPPED
     }
 

@@ -67,7 +67,9 @@ impl Worker {
         }
         let frame = self.take_frame();
         self.shared.root.add_user();
-        let flags = flag::PINNED | flag::DAEMON | flag::UNCAPPED | flag::CALLS_WAKERS | self.shared.base_flags.look();
+        let flags = flag::PINNED | flag::DAEMON | flag::UNCAPPED | flag::CALLS_WAKERS;
+        // (It calls wakers of others, and needs no thread-locals of its own for that.)
+        let flags = flags | self.shared.base_flags.look().without(flag::WANTS_LOCALS);
         // Relaxed, all: the frame is ours until it is queued here.
         frame.waiter.flags.start_with(flags);
         frame.home.store(self.index as u32, Ordering::Relaxed);

@@ -45,7 +45,7 @@ use crate::waiter::record::call_wakers;
 use crate::waiter::word::{ARM_FIRST, Ticket, is_spec_asserted};
 
 /// Calls a function on this fiber, with thread-locals of the fiber's own.
-pub(crate) type WithOwnLocals = fn(FrameRef, &mut dyn FnMut());
+pub(crate) type WithOwnLocals = fn(FrameRef, &dyn Fn() -> bool, &mut dyn FnMut());
 
 /// What the builder settled.
 #[derive(Debug, Clone)]

@@ -436,7 +436,7 @@ impl Worker {
     }
 
     /// A cancel flag came up while this fiber parked: may that end its wait? Decided on the floor of shields and scopes.
-    pub(super) fn may_end(&self, frame: FrameRef, kind: WaitKind) -> bool {
+    fn may_end(&self, frame: FrameRef, kind: WaitKind) -> bool {
         self.rules().may_end_parked(Here::on(self, frame), kind)
     }
 

@@ -12,6 +12,7 @@ use crate::fiber::stack::StackSize;
 use crate::prim::atomic::AtomicBool;
 use crate::sched::current;
 use crate::sched::shared::{RootRef, RuntimeShared};
+use crate::wait::own_locals;
 
 /// A fiber with a name, a stack of its own size and other choices.
 ///
@@ -78,7 +79,8 @@ impl Builder {
     /// nanoseconds at each suspension. Fibers without it pay nothing.
     ///
     /// What the *system* keeps by thread is the worker's: its thread id (`gettid`), signal mask, priority, and the mutexes that hand
-    /// priority on (`PTHREAD_PRIO_INHERIT`), which such a fiber must not use. It must not `fork` without `exec`.
+    /// priority on (`PTHREAD_PRIO_INHERIT`), which such a fiber must not use. It must not `fork` without `exec`,
+    /// nor change the user of the process (`setuid`).
     ///
     /// `spawn` fails with `Unsupported` where the processor or the system does not let programs switch thread-locals (it takes Linux 5.9,
     /// x86_64 with `wrfsbase`, and glibc).
@@ -113,8 +115,8 @@ impl Builder {
 
     /// Lets a fiber with [thread-locals of its own](Self::own_locals) go on on another worker after it has waited or yielded: where it is
     /// woken, or where a worker is free. So it is not held up by a neighbour that computes. Without this it stays, as all started fibers
-    /// do; it also stays during a wait with a deadline, in a `shield`, in a [`join`](crate::join), while it unwinds, and if it is
-    /// [spread](Self::spread) or local.
+    /// do; it also stays during a wait with a deadline, in a scope, a `shield` or a [`join`](crate::join), while it unwinds, from its first
+    /// local fiber on, and if it is [spread](Self::spread) or local itself.
     ///
     /// # Safety
     /// Thread-locals move along with the fiber, but the system's thread changes. The caller promises that no code on the fiber, libraries
@@ -173,6 +175,7 @@ impl Builder {
         let Some(worker) = current::worker() else {
             panic!("fibra: spawn_local on a thread that runs no fibers");
         };
+        own_locals::stay_with_local_fibers(worker);
         if self.spread {
             let text = "a local fiber stays on its spawner's worker: spread() and spawn_local() exclude each other";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));

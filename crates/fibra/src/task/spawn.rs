@@ -17,6 +17,7 @@ use crate::sched::members::scope::{NotStarted, ScopeRecord, ScopeRef};
 use crate::sched::shared::{RootRef, RuntimeShared};
 use crate::sched::worker::{Worker, take_ids};
 use crate::sched::{current, flight};
+use crate::wait::own_locals;
 use crate::waiter::cancel_reason::ReasonKind;
 
 /// Starts a fiber. It belongs to the root scope: `run` returns only after it has ended, whether or not it is joined.
@@ -84,8 +85,9 @@ where
             "fibra: spawn_local on a thread that runs no fibers: a fiber that must not move needs a worker to stay on"
         );
     };
+    own_locals::stay_with_local_fibers(worker);
     // SAFETY: PINNED: it runs on this worker's thread and nowhere else, and so does a joiner that takes a `T` that is not `Send`, since the
-    // handle is `Send` only if `T` is.
+    // handle is `Send` only if `T` is. (The fiber that runs here stays, too: see above.)
     unsafe { spawn_with(&worker.shared, root_of(worker), f, site, flag::PINNED, None) }
 }
 

@@ -12,6 +12,7 @@
 use std::cell::Cell;
 use std::ptr;
 
+use super::reason::WaitReason;
 use crate::fiber::donor::Donor;
 use crate::fiber::frame::{FrameRef, flag};
 use crate::prim::thread_pointer;
@@ -26,16 +27,17 @@ struct OwnLocals {
     own: usize,
     /// That of the thread on which it runs at the moment.
     threads: Cell<usize>,
+    /// It has started local fibers, and stays with them.
+    stays: Cell<bool>,
 }
 
-/// Runs `run`, which does not unwind, on the current fiber with the thread-locals that the donor lends. False: the donor does not stand
-/// still yet.
+/// Runs `run`, which does not unwind, on the current fiber with the thread-locals that the donor lends, which stands still.
 #[inline(never)]
-pub(crate) fn within(donor: &Donor, run: &mut dyn FnMut()) -> bool {
-    let Some(own) = donor.thread_pointer() else { return false };
+pub(crate) fn within(donor: &Donor, run: &mut dyn FnMut()) {
+    let own = donor.thread_pointer().expect("a donor that stands still");
     let (frame, worker) = here();
-    let Some(top) = frame.top() else { return false };
-    let locals = OwnLocals { own, threads: Cell::new(thread_pointer::get()) };
+    let top = frame.top().expect("a running fiber has a stack");
+    let locals = OwnLocals { own, threads: Cell::new(thread_pointer::get()), stays: Cell::new(false) };
     top.own_locals.set(ptr::from_ref(&locals).cast());
     frame.raise(flag::OWN_LOCALS);
     // SAFETY: the donor stands still while it is borrowed; this function and those it calls in here use thread-locals only in
@@ -46,7 +48,6 @@ pub(crate) fn within(donor: &Donor, run: &mut dyn FnMut()) -> bool {
     unsafe { exit(&locals) };
     frame.lower(flag::OWN_LOCALS);
     top.own_locals.set(ptr::null());
-    true
 }
 
 #[inline(never)]
@@ -89,7 +90,7 @@ unsafe fn exit(locals: &OwnLocals) {
 pub(super) unsafe fn suspend(worker: &Worker, frame: FrameRef, signal: usize) {
     // SAFETY: it runs, so it has a stack; with the flag, `within` is further down on it, and its record with it.
     let locals = unsafe { &*frame.top().unwrap_unchecked().own_locals.get().cast::<OwnLocals>() };
-    let signal = signal_of(worker, frame, signal);
+    let signal = signal_of(worker, frame, locals, signal);
     // SAFETY: the pointer of the thread that it runs on. Until it is set back only the switch and the scheduler run.
     unsafe { thread_pointer::set(locals.threads.get()) };
     // SAFETY: passed on.
@@ -99,12 +100,25 @@ pub(super) unsafe fn suspend(worker: &Worker, frame: FrameRef, signal: usize) {
     unsafe { enter(locals, ptr::with_exposed_provenance(word)) };
 }
 
+/// The current fiber of this worker is about to start a local fiber: it stays here from now on, if it is one that moves. What the two share
+/// need not be `Send`.
+#[inline]
+pub(crate) fn stay_with_local_fibers(worker: &Worker) {
+    let moves = worker.current.get().filter(|frame| frame.has(flag::MOVES) && frame.has(flag::OWN_LOCALS));
+    let locals = moves.and_then(|frame| frame.top()).map(|top| top.own_locals.get().cast::<OwnLocals>());
+    // SAFETY: the running fiber has OWN_LOCALS, so `within` is further down on its stack, and its record with it.
+    if let Some(locals) = locals.and_then(|locals| unsafe { locals.as_ref() }) {
+        locals.stays.set(true);
+    }
+}
+
 /// How a fiber with thread-locals of its own suspends: so that it goes on on any worker, if it may and nothing binds it to this one. What
-/// binds it: a deadline, whose timer is in this worker; cancellation, a shield or an unwinding, which its worker has to judge; the poll
-/// of a future.
+/// binds it: local fibers of its own; a deadline, whose timer is in this worker; an open scope, a shield, cancellation or an unwinding, which
+/// its worker has to judge; a wait that cancellation cannot end; the poll of a future.
 #[inline(never)]
-fn signal_of(worker: &Worker, frame: FrameRef, signal: usize) -> usize {
-    if !frame.has(flag::MOVES) || frame.has(flag::PINNED | flag::ANY_CANCEL) || std::thread::panicking() {
+fn signal_of(worker: &Worker, frame: FrameRef, locals: &OwnLocals, signal: usize) -> usize {
+    let is_free = frame.has(flag::MOVES) && !locals.stays.get();
+    if !is_free || frame.has(flag::PINNED | flag::ANY_CANCEL | flag::NO_SUSPEND) || std::thread::panicking() {
         return signal;
     }
     // (The flag may have outlived its reason.)
@@ -112,10 +126,14 @@ fn signal_of(worker: &Worker, frame: FrameRef, signal: usize) -> usize {
     if frame.has(flag::HOLD_OFF) && holds_off() {
         return signal;
     }
-    let is_bound = frame.top().is_none_or(|top| top.polls.get() != 0 || signal == signal::PARK && top.is_timed());
+    let Some(top) = frame.top() else { return signal };
+    if top.polls.get() != 0 || !top.cancel.open.get().is_null() {
+        return signal;
+    }
+    let is_binding = || WaitReason::from_bits(top.wait_words().0).is_none_or(WaitReason::is_binding);
     match signal {
-        signal::YIELD if !is_bound => signal::YIELD_MOVING,
-        signal::PARK if !is_bound => signal::PARK_MOVING,
+        signal::YIELD => signal::YIELD_MOVING,
+        signal::PARK if !top.is_timed() && !is_binding() => signal::PARK_MOVING,
         _ => signal,
     }
 }

@@ -266,6 +266,40 @@ fn a_handler_that_waits_leaves_no_sender_beside_a_free_place() {
     });
 }
 
+// A future that was called because there is a place, and is not polled, does not keep the senders behind it from their places.
+#[test]
+fn a_future_that_does_not_come_holds_up_no_sender_behind_it() {
+    let _watchdog = support::watchdog(60);
+    fibra::Runtime::current_thread().unwrap().run(|| {
+        let probe = Builder::new().mailbox(8).spawn(Probe::default()).unwrap();
+        let (first, runs_first, first_goes_on) = busy();
+        let (second, runs_second, second_goes_on) = busy();
+        let (third, runs_third, third_goes_on) = gated();
+        probe.send(first).unwrap();
+        runs_first.wait();
+        probe.send(second).unwrap();
+        probe.send(third).unwrap();
+        (1..=6).for_each(|number| probe.send(note(number)).unwrap());
+        let mut waits = Box::pin(probe.send_async(note(7)));
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        assert!(waits.as_mut().poll(&mut context).is_pending());
+        let sender = {
+            let probe = probe.clone();
+            fibra::spawn(move || probe.send(note(8)).unwrap())
+        };
+        let_others_run();
+        first_goes_on.set();
+        runs_second.wait();
+        second_goes_on.set();
+        runs_third.wait();
+        // It waits now, and two places are free: one is left to the future, one is the sender's.
+        sender.join().unwrap();
+        drop(waits);
+        third_goes_on.set();
+        assert_eq!(seen(&probe), [1, 2, 3, 4, 5, 6, 8]);
+    });
+}
+
 // The same between two lives, of which the second one comes late.
 #[test]
 fn an_actor_that_is_held_leaves_no_sender_beside_a_free_place() {

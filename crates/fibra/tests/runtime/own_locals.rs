@@ -242,6 +242,38 @@ fn panics_are_its_own() {
     });
 }
 
+// The time for shields may be over (a scope's grace) while the thread-locals are dropped: that ends the fiber as any other, and nothing more.
+#[test]
+fn the_end_of_a_grace_ends_it_as_any_other() {
+    static DROPPED: AtomicUsize = AtomicUsize::new(0);
+    struct Slow;
+    impl Drop for Slow {
+        fn drop(&mut self) {
+            std::thread::sleep(Duration::from_millis(100));
+            DROPPED.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    thread_local!(static KEPT: RefCell<Option<Slow>> = const { RefCell::new(None) });
+    let _watchdog = support::watchdog(60);
+    Runtime::builder().workers(2).build().unwrap().run(|| {
+        if run(|| ()).is_none() {
+            return;
+        }
+        let here = fibra::sync::Event::new();
+        let _ = fibra::Scope::builder().grace(Duration::from_millis(50)).run(|s| {
+            let child = Builder::new().own_locals().spawn_scoped(s, || {
+                KEPT.set(Some(Slow));
+                here.set();
+                fibra::shield(|| fibra::sleep(Duration::from_secs(3600)));
+            });
+            here.wait();
+            s.cancel();
+            assert!(child.unwrap().join().unwrap_err().is_cancelled());
+        });
+        assert_eq!(DROPPED.load(Ordering::Relaxed), 1);
+    });
+}
+
 // A recursive lock of the C library, held over a suspension, is not open to its neighbours; `errno` is the fiber's own.
 #[test]
 fn locks_and_errors_of_the_c_library_are_its_own() {
@@ -440,6 +472,39 @@ fn an_address_of_a_thread_local_is_kept_over_moves() {
             assert!(!std::thread::panicking());
             assert_eq!((NUMBER.get(), LIST.with_borrow(Vec::len) as u64), (sum, round + 1));
         }
+    });
+}
+
+// What it shares with local fibers need not be `Send`: from the first local fiber on it stays with them. While a scope is open it stays, too.
+#[test]
+fn it_stays_with_local_fibers_and_in_scopes() {
+    let _watchdog = support::watchdog(60);
+    with_moves(|| {
+        let moves = || {
+            let before = system_thread();
+            fibra::yield_now();
+            system_thread() != before
+        };
+        assert!(moves() && moves());
+        fibra::scope(|_| assert!(!moves() && !moves()));
+        assert!(moves() && moves());
+        let shared = std::rc::Rc::new(Cell::new(0));
+        let local = {
+            let shared = shared.clone();
+            fibra::spawn_local(move || {
+                for _ in 0..100 {
+                    shared.set(shared.get() + 1);
+                    fibra::yield_now();
+                }
+            })
+        };
+        for _ in 0..100 {
+            shared.set(shared.get() + 1);
+            assert!(!moves());
+        }
+        local.join().unwrap();
+        assert_eq!((shared.get(), std::rc::Rc::strong_count(&shared)), (200, 1));
+        assert!(!moves());
     });
 }
 

@@ -233,8 +233,11 @@ fn write_name(name: &[u8], out: &mut ReportBuffer) {
 }
 
 const PT_LOAD: u32 = 1;
+/// Of ELF, as are those below: a section with all symbols, one with those for the loader, and the kind of a function.
 const SHT_SYMTAB: u32 = 2;
+/// As above.
 const SHT_DYNSYM: u32 = 11;
+/// As above.
 const STT_FUNC: u8 = 2;
 
 /// Numbers of a record of the file; the callers' constants lie inside.

@@ -19,7 +19,7 @@ use crate::prim::atomic::Ordering;
 use crate::sched::queue::Entry;
 use crate::sched::worker::Worker;
 use crate::waiter::revoke;
-use crate::waiter::word::Commit;
+use crate::waiter::word::{Commit, WaitKind};
 
 impl Worker {
     /// On the scheduler's stack, after a fiber that moves has suspended.
@@ -30,7 +30,9 @@ impl Worker {
         // Relaxed: a gauge; the worker that runs the fiber again takes it back.
         self.shared.tasks_parked.fetch_add(1, Ordering::Relaxed);
         if parks {
-            match revoke::commit(&frame.waiter, |kind| self.may_end(frame, kind)) {
+            // It holds nothing off and has no scope open (`wait::own_locals`), so a cancellation that comes now is due. It is not looked at
+            // any closer: from the commit on the fiber may run elsewhere.
+            match revoke::commit(&frame.waiter, |kind| kind == WaitKind::Revocable) {
                 // From here on it may run anywhere.
                 Commit::Parked => {}
                 Commit::Requeue => self.push_fresh(frame),

@@ -49,7 +49,11 @@ impl Worker {
         };
         match self.shared.config.with_own_locals {
             Some(around) if odd.has(flag::WANTS_LOCALS) && !odd.has(flag::TASK | flag::HALF) => {
-                around(frame, &mut || run(self));
+                if self.is_wanted(frame, root) {
+                    around(frame, &|| self.is_wanted(frame, root), &mut || run(self));
+                } else {
+                    run(self);
+                }
                 (result, worker_now())
             }
             _ => {

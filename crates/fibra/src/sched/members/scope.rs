@@ -35,7 +35,7 @@ use std::ptr;
 use std::sync::Arc;
 
 use super::root::{Holders, Root, RootWaiter};
-use crate::fiber::frame::{Frame, FrameRef, NO_HOME, flag};
+use crate::fiber::frame::{Frame, FrameRef, NO_HOME};
 use crate::prim::atomic::{AtomicBool, AtomicU32, Ordering};
 use crate::prim::slab::{Cache, Free, Never, Record, Slab};
 use crate::prim::spin::SpinLock;
@@ -371,10 +371,7 @@ impl ScopeRecord {
         record.root.reset();
         record.shared.set(shared);
         record.run.set(Some(run));
-        // One whose owner may go on on another worker is counted with atomics.
-        let stays =
-            |worker: &&Worker| !shared.migrates() && !worker.current.get().is_some_and(|own| own.has(flag::MOVES));
-        let home = worker.filter(stays).map_or(NO_HOME, |worker| worker.index as u32);
+        let home = worker.filter(|_| !shared.migrates()).map_or(NO_HOME, |worker| worker.index as u32);
         // Relaxed: no other thread knows of the scope yet; see the field.
         record.home.store(home, Ordering::Relaxed);
         record.outer.set(how.outer);
