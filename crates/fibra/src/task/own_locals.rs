@@ -82,8 +82,8 @@ fn give_back(donor: Donor) {
     wait_until(|| given_back.are_dropped());
 }
 
-/// Waits on the current fiber until `holds`. No cancellation ends this, not even when the time for shields is over: the fiber has not begun,
-/// or has ended.
+/// Waits on the current fiber until `holds`. No cancellation ends this, not even when the time for shields is over: the fiber has not
+/// begun, or has ended.
 fn wait_until(mut holds: impl FnMut() -> bool) {
     let (mut pause, longest) = PAUSES;
     while !holds() {

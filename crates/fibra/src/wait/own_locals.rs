@@ -113,8 +113,8 @@ pub(crate) fn stay_with_local_fibers(worker: &Worker) {
 }
 
 /// How a fiber with thread-locals of its own suspends: so that it goes on on any worker, if it may and nothing binds it to this one. What
-/// binds it: local fibers of its own; a deadline, whose timer is in this worker; an open scope, a shield, cancellation or an unwinding, which
-/// its worker has to judge; a wait that cancellation cannot end; the poll of a future.
+/// binds it: local fibers of its own; a deadline, whose timer is in this worker; an open scope, a shield, cancellation or an unwinding,
+/// which its worker has to judge; a wait that cancellation cannot end; the poll of a future.
 #[inline(never)]
 fn signal_of(worker: &Worker, frame: FrameRef, locals: &OwnLocals, signal: usize) -> usize {
     let is_free = frame.has(flag::MOVES) && !locals.stays.get();

@@ -35,6 +35,7 @@ mod metrics_add_up;
 mod migration;
 mod misuse_is_located;
 mod monitor_goes_on;
+mod moving_fibers;
 mod names;
 mod narrow_windows;
 mod no_resources;

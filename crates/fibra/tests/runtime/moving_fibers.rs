@@ -1,0 +1,279 @@
+//! Fibers with thread-locals of their own that go on on other workers (`Builder::moving`).
+
+use std::cell::{Cell, RefCell};
+use std::io::ErrorKind;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use crate::own_locals::{LIST, NUMBER};
+use crate::support;
+use fibra::{Builder, JoinHandle, Runtime};
+
+/// The thread of the system that this runs on.
+#[inline(never)]
+fn system_thread() -> i32 {
+    // SAFETY: a question.
+    unsafe { libc::gettid() }
+}
+
+/// Like [`start`], of a fiber that may go on on another worker.
+fn start_moving<T: Send + 'static>(f: impl FnOnce() -> T + Send + 'static) -> Option<JoinHandle<T>> {
+    // SAFETY: the code of these tests keeps nothing that belongs to a thread of the system.
+    match unsafe { Builder::new().own_locals().moving() }.spawn(f) {
+        Ok(fiber) => Some(fiber),
+        Err(error) => {
+            assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+            None
+        }
+    }
+}
+
+/// Runs `f` as a fiber that goes to the next of three workers whenever it yields.
+fn with_moves<T: Send + 'static>(f: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    let runtime = Runtime::builder().workers(3).force_moves().build().unwrap();
+    runtime.run(|| start_moving(f).map(|fiber| fiber.join().unwrap()))
+}
+
+// What miscompiles without thread-locals of their own (decision 1): the address of a thread-local is kept over suspensions after which
+// the fiber goes on on another thread. Every value is right.
+#[test]
+fn an_address_of_a_thread_local_is_kept_over_moves() {
+    let _watchdog = support::watchdog(120);
+    with_moves(|| {
+        let name = std::thread::current().id();
+        let mut sum = 0;
+        for round in 0..300u64 {
+            let thread = system_thread();
+            NUMBER.with(|mine| {
+                let before = mine.get();
+                fibra::yield_now();
+                mine.set(before + round);
+            });
+            assert_ne!(system_thread(), thread, "it has gone on elsewhere");
+            sum += round;
+            LIST.with_borrow_mut(|list| {
+                fibra::yield_now();
+                list.push(round);
+            });
+            assert_eq!(std::thread::current().id(), name);
+            let caught = std::panic::catch_unwind(|| {
+                fibra::yield_now();
+                std::panic::resume_unwind(Box::new(round));
+            });
+            assert_eq!(*caught.unwrap_err().downcast::<u64>().unwrap(), round);
+            assert!(!std::thread::panicking());
+            assert_eq!((NUMBER.get(), LIST.with_borrow(Vec::len) as u64), (sum, round + 1));
+        }
+    });
+}
+
+// What it shares with local fibers need not be `Send`: from the first local fiber on it stays with them. In a scope it stays, too.
+#[test]
+fn it_stays_with_local_fibers_and_in_scopes() {
+    let _watchdog = support::watchdog(60);
+    with_moves(|| {
+        let moves = || {
+            let before = system_thread();
+            fibra::yield_now();
+            system_thread() != before
+        };
+        assert!(moves() && moves());
+        fibra::scope(|_| assert!(!moves() && !moves()));
+        assert!(moves() && moves());
+        let shared = std::rc::Rc::new(Cell::new(0));
+        let local = {
+            let shared = shared.clone();
+            fibra::spawn_local(move || {
+                for _ in 0..100 {
+                    shared.set(shared.get() + 1);
+                    fibra::yield_now();
+                }
+            })
+        };
+        for _ in 0..100 {
+            shared.set(shared.get() + 1);
+            assert!(!moves());
+        }
+        local.join().unwrap();
+        assert_eq!((shared.get(), std::rc::Rc::strong_count(&shared)), (200, 1));
+        assert!(!moves());
+    });
+}
+
+// What it has opened goes along: a scope, a lock, what it borrows; and its children find it.
+#[test]
+fn scopes_and_locks_move_along() {
+    let _watchdog = support::watchdog(120);
+    let sum = with_moves(|| {
+        let lock = fibra::sync::Mutex::new(0u64);
+        for _ in 0..50 {
+            let mut held = lock.lock();
+            fibra::yield_now();
+            *held += 1;
+            drop(held);
+            fibra::scope(|s| {
+                let first = s.spawn(|| *lock.lock() += 1);
+                fibra::yield_now();
+                let second = s.spawn(|| *lock.lock() += 1);
+                fibra::yield_now();
+                first.join().unwrap();
+                second.join().unwrap();
+                // Left to the end of the scope.
+                drop(s.spawn(|| *lock.lock() += 1));
+            });
+            let cut_short = fibra::scope(|s| {
+                let child = s.spawn(|| fibra::sleep(Duration::from_secs(3600)));
+                fibra::yield_now();
+                s.cancel();
+                child.join().is_err()
+            });
+            assert!(cut_short);
+        }
+        *lock.lock()
+    });
+    assert!(sum.is_none_or(|sum| sum == 200), "{sum:?}");
+}
+
+// All of fibra works for a fiber that moves at any wait: its scopes, children, locks, channels, time-outs, sockets, cancellation.
+#[test]
+fn stress_everything_works_while_moving() {
+    let _watchdog = support::watchdog(120);
+    Runtime::builder().workers(3).force_moves().build().unwrap().run(|| {
+        let lock = Arc::new(fibra::sync::Mutex::new(0u64));
+        let (tx, rx) = fibra::channel::bounded::<u64>(4);
+        let fibers: Vec<_> = (0..16u64)
+            .filter_map(|number| {
+                let (lock, tx) = (lock.clone(), tx.clone());
+                start_moving(move || {
+                    let me = fibra::current().unwrap().id();
+                    for round in 0..30 {
+                        NUMBER.set(NUMBER.get() + 1);
+                        tx.send(number).unwrap();
+                        *lock.lock() += 1;
+                        let sum = fibra::scope(|s| {
+                            let children: Vec<_> = (0..3).map(|n| s.spawn(move || n + number)).collect();
+                            fibra::yield_now();
+                            let late = s.spawn(fibra::yield_now);
+                            let sum = children.into_iter().map(|child| child.join().unwrap()).sum::<u64>();
+                            late.join().unwrap();
+                            sum
+                        });
+                        assert_eq!(sum, 3 + 3 * number);
+                        let late = fibra::timeout(Duration::from_micros(200), || {
+                            fibra::yield_now();
+                            fibra::sleep(Duration::from_secs(3600));
+                        });
+                        assert!(late.is_err());
+                        let (a, b) = fibra::join(|| (fibra::yield_now(), 1).1, || 2);
+                        assert_eq!(a + b, 3);
+                        assert_eq!(fibra::blocking(|| 5), 5);
+                        assert_eq!((fibra::current().unwrap().id(), NUMBER.get()), (me, round + 1));
+                        let caught = std::panic::catch_unwind(|| {
+                            fibra::yield_now();
+                            std::panic::resume_unwind(Box::new(number));
+                        });
+                        assert_eq!(*caught.unwrap_err().downcast::<u64>().unwrap(), number);
+                    }
+                })
+            })
+            .collect();
+        drop(tx);
+        let (count, got) = (fibers.len() as u64, rx.iter().count() as u64);
+        fibers.into_iter().for_each(|fiber| fiber.join().unwrap());
+        assert_eq!((got, *lock.lock()), (count * 30, count * 30));
+    });
+}
+
+// One that is parked on no worker is found by its canceller, by its scope and by shutdown; its thread-locals are dropped.
+#[test]
+fn moving_fibers_are_cancelled_wherever_they_are() {
+    static DROPPED: AtomicUsize = AtomicUsize::new(0);
+    struct Counts;
+    impl Drop for Counts {
+        fn drop(&mut self) {
+            DROPPED.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    thread_local!(static KEPT: RefCell<Option<Counts>> = const { RefCell::new(None) });
+    fn parks(rx: &fibra::channel::Receiver<()>, here: &AtomicUsize) {
+        KEPT.set(Some(Counts));
+        fibra::yield_now();
+        here.fetch_add(1, Ordering::Relaxed);
+        let _ = rx.recv();
+    }
+    let _watchdog = support::watchdog(60);
+    let runtime = Runtime::builder().workers(2).build().unwrap();
+    let count = runtime.run(|| {
+        let (tx, rx) = fibra::channel::bounded::<()>(1);
+        let here = Arc::new(AtomicUsize::new(0));
+        let start = || {
+            let (rx, here) = (rx.clone(), here.clone());
+            start_moving(move || parks(&rx, &here))
+        };
+        let Some(by_handle) = start() else { return 0 };
+        // Left to the end of the run.
+        let (daemons_rx, daemons_here) = (rx.clone(), here.clone());
+        // SAFETY: as in `start_moving`.
+        let daemon = unsafe { Builder::new().daemon(true).own_locals().moving() };
+        drop(daemon.spawn(move || parks(&daemons_rx, &daemons_here)).unwrap());
+        fibra::scope(|s| {
+            // SAFETY: as in `start_moving`.
+            let moving = unsafe { Builder::new().own_locals().moving() };
+            let child = moving.spawn_scoped(s, || parks(&rx, &here)).unwrap();
+            while here.load(Ordering::Relaxed) < 3 {
+                fibra::yield_now();
+            }
+            by_handle.cancel();
+            assert!(by_handle.join().unwrap_err().is_cancelled());
+            s.cancel();
+            assert!(child.join().unwrap_err().is_cancelled());
+        });
+        assert_eq!(DROPPED.load(Ordering::Relaxed), 2);
+        // Cancellation has ended the waits, and not the end of the channel.
+        drop(tx);
+        3
+    });
+    drop(runtime);
+    assert_eq!(DROPPED.load(Ordering::Relaxed), count);
+}
+
+// S1-94: a fiber that may move and is woken on a worker that makes no progress is run by another one.
+#[test]
+fn a_hog_does_not_strand_a_fiber_that_moves() {
+    let _watchdog = support::watchdog(60);
+    Runtime::builder().workers(2).build().unwrap().run(|| {
+        let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let (tx, rx) = fibra::channel::unbounded::<()>();
+        let waits = {
+            let stop = stop.clone();
+            start_moving(move || {
+                rx.recv().unwrap();
+                stop.store(true, Ordering::Relaxed);
+            })
+        };
+        let Some(waits) = waits else { return };
+        let hog = {
+            let stop = stop.clone();
+            fibra::spawn(move || {
+                // Woken on the worker that is held up from now on, until the one that was woken ends that.
+                tx.send(()).unwrap();
+                while !stop.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            })
+        };
+        waits.join().unwrap();
+        hog.join().unwrap();
+    });
+}
+
+#[test]
+fn moving_needs_own_locals() {
+    fibra::run(|| {
+        // SAFETY: nothing is started.
+        let error = unsafe { Builder::new().moving() }.spawn(|| ()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidInput);
+        assert!(error.to_string().contains("own_locals()"), "{error}");
+    });
+}
