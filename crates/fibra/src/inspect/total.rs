@@ -53,7 +53,13 @@ const EXIT_CODE: i32 = 102;
 /// was reported, so that it is said once.
 pub(crate) fn look(shared: &Arc<RuntimeShared>, quiet: Duration, said: &mut u64) -> Option<Duration> {
     super::debugger::keep();
-    if !is_still(shared) || is_awaiting(shared) || is_any_fiber_free(shared) {
+    // These may end without a fiber that runs: a worker wakes and finds nothing, a blocking call ends that no fiber waits for. No end of a
+    // wait brings the next look then. Each look comes after twice the time, so that they are few.
+    let again = Some(quiet.max(SOON));
+    if !is_still(shared) || is_awaiting(shared) {
+        return again;
+    }
+    if is_any_fiber_free(shared) {
         return None;
     }
     let outside = outside_threads(shared);
@@ -62,8 +68,11 @@ pub(crate) fn look(shared: &Arc<RuntimeShared>, quiet: Duration, said: &mut u64)
     }
     let (snapshot, found) = collect(Some(shared));
     let waits = snapshot.fibers.iter().map(inside);
-    if snapshot.fibers.is_empty() || !waits.into_iter().all(|wait| wait.is_some()) || !is_still(shared) {
+    if snapshot.fibers.is_empty() || !waits.into_iter().all(|wait| wait.is_some()) {
         return None;
+    }
+    if !is_still(shared) {
+        return again;
     }
     let mut hasher = DefaultHasher::new();
     found.iter().for_each(|found| found.watch.hash(&mut hasher));
@@ -200,4 +209,33 @@ fn report(
         _ => "They go on waiting.",
     });
     text
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn a_look_that_finds_a_worker_awake_is_not_the_last() {
+        let runtime = crate::Runtime::builder().workers(1).max_workers(1).build().unwrap();
+        let shared = runtime.handle().shared().clone();
+        let stays = Arc::new(AtomicBool::new(true));
+        let fiber = runtime.spawn({
+            let stays = stays.clone();
+            move || {
+                while stays.load(Ordering::SeqCst) {
+                    std::thread::yield_now()
+                }
+            }
+        });
+        while !shared.idle.is_awake(0) {
+            std::thread::yield_now();
+        }
+        let again = look(&shared, Duration::from_secs(3), &mut 0);
+        stays.store(false, Ordering::SeqCst);
+        fiber.join().unwrap();
+        assert_eq!(again, Some(Duration::from_secs(3)));
+    }
 }

@@ -96,13 +96,65 @@ impl OwnLook {
             own.quiet.due = own.quiet.due.map(|due| due.max(own.quiet.since + PAUSE));
         }
         if own.quiet.left() == Some(Duration::ZERO) {
-            // Several may have come back for it at the same moment: the last of them to announce its sleep sees all the others asleep, and
-            // looks. A look that found one awake would have been the last.
+            // Several come back for it at the same moment: the last of them to announce its sleep sees all the others asleep, and looks.
+            // The others are back a little later, should that one not have come here: it may have something of its own to wait for now.
             if (0..shared.seats.made()).any(|seat| shared.idle.is_awake(seat)) {
-                return None;
+                return Some(policy::now() + 2 * PAUSE);
             }
             own.quiet.look(shared);
         }
         own.quiet.due
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+    use super::*;
+
+    static ASKED: AtomicUsize = AtomicUsize::new(0);
+
+    fn ask(_: &Arc<RuntimeShared>, _: Duration, _: &mut u64) -> Option<Duration> {
+        ASKED.fetch_add(1, Ordering::SeqCst);
+        Some(Duration::from_secs(1))
+    }
+
+    #[test]
+    fn a_worker_that_finds_another_one_awake_comes_back() {
+        let runtime = crate::Runtime::builder().workers(1).max_workers(1).build().unwrap();
+        let shared = runtime.handle().shared().clone();
+        let until_asleep = || {
+            while shared.idle.is_awake(0) {
+                std::thread::yield_now()
+            }
+        };
+        until_asleep();
+        let own = OwnLook::new(ask);
+        assert!(own.before_sleep(&shared).is_some_and(|due| due > 0), "the first look is due after a pause");
+        let stays = Arc::new(AtomicBool::new(true));
+        let fiber = runtime.spawn({
+            let stays = stays.clone();
+            move || {
+                while stays.load(Ordering::SeqCst) {
+                    std::thread::yield_now()
+                }
+            }
+        });
+        while !shared.idle.is_awake(0) {
+            std::thread::yield_now();
+        }
+        own.0.lock().quiet.due = Some(0);
+        own.0.lock().switches = Some(shared.remotes.iter().map(|remote| remote.stats.switches.get()).sum());
+        let now = policy::now();
+        assert!(own.before_sleep(&shared).is_some_and(|due| due > now), "one is awake: back a little later");
+        assert_eq!(ASKED.load(Ordering::SeqCst), 0);
+        stays.store(false, Ordering::SeqCst);
+        fiber.join().unwrap();
+        until_asleep();
+        own.0.lock().quiet.due = Some(0);
+        own.0.lock().switches = Some(shared.remotes.iter().map(|remote| remote.stats.switches.get()).sum());
+        assert!(own.before_sleep(&shared).is_some_and(|due| due > now), "the look has asked for another one");
+        assert_eq!(ASKED.load(Ordering::SeqCst), 1);
     }
 }

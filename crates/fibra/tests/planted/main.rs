@@ -117,6 +117,14 @@ fn crossed_on_one_thread() {
     right.join().unwrap();
 }
 
+// Looks are silent as long as the call runs; no fiber waits for its end, so no wake brings the look that finds the deadlock.
+#[fibra::main(workers = 2)]
+fn a_deadlock_beside_a_blocking_call() {
+    drop(fibra::spawn_blocking(|| std::thread::sleep(Duration::from_millis(500))));
+    let (_kept, rx) = fibra::channel::builder::<u32>().bounded(1).name("mine").build();
+    let _ = rx.recv();
+}
+
 #[fibra::main(current_thread)]
 fn no_deadlock_on_one_thread() {
     wait_for_the_world();
@@ -378,7 +386,7 @@ const NONE: [&str; 6] = [
 const LEAKS: [&str; 3] =
     ["a_daemon_keeps_its_own_sender", "daemons_lock_each_other_out", "a_fiber_of_a_runtime_keeps_its_own_receiver"];
 
-const PROGRAMS: [(&str, fn()); 16] = [
+const PROGRAMS: [(&str, fn()); 17] = [
     ("dining_philosophers", dining_philosophers),
     ("send_and_receive_crossed", send_and_receive_crossed),
     ("joined_in_a_circle", joined_in_a_circle),
@@ -386,6 +394,7 @@ const PROGRAMS: [(&str, fn()); 16] = [
     ("the_last_sender_is_borrowed_by_the_scope", the_last_sender_is_borrowed_by_the_scope),
     ("the_only_fiber_waits", the_only_fiber_waits),
     ("crossed_on_one_thread", crossed_on_one_thread),
+    ("a_deadlock_beside_a_blocking_call", a_deadlock_beside_a_blocking_call),
     (NONE[0], no_deadlock_at_all),
     (NONE[1], no_deadlock_on_one_thread),
     (NONE[2], no_deadlock_while_a_waker_is_called),
@@ -426,6 +435,8 @@ fn main() -> ExitCode {
             checks.extend(NONE.iter().map(|name| s.spawn(move || check_none(name, variables))));
             checks.push(s.spawn(move || check_panic(variables)));
         }
+        // Here workers come back for the look at the same moment, and some of them a little later than others.
+        checks.extend((0..8).map(|_| s.spawn(move || check_panic(ALONE))));
         checks.push(s.spawn(check_no_leak));
         checks.push(s.spawn(check_trace));
         checks.push(s.spawn(check_trace_into_nothing));
