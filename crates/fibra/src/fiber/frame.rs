@@ -261,6 +261,22 @@ impl Frame {
         prefetch(address.wrapping_add(64));
     }
 
+    /// Prefetches the first line of the record at the top of its stack, if it has one, and with that finds the page.
+    #[inline(always)]
+    pub(crate) fn prefetch_stack(&self) {
+        // Relaxed: an address that is not read through.
+        prefetch(self.stack.load(Ordering::Relaxed).cast_const().cast());
+    }
+
+    /// Prefetches the links of a fiber of the calling worker's, which change when it ends, and its storage, to which its result goes.
+    #[inline(always)]
+    pub(crate) fn prefetch_end(&self) {
+        for neighbour in [self.prev_started.get(), self.next_started.get()] {
+            prefetch(neighbour.cast::<u8>().wrapping_add(64));
+        }
+        prefetch(ptr::from_ref(self).cast::<u8>().wrapping_add(128));
+    }
+
     /// Prefetches what a census reads at the top of its stack, if it has one.
     fn prefetch_top(&self) {
         // Relaxed: an address that is not read through.

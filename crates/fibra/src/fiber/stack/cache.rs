@@ -19,7 +19,6 @@ use super::depot::{self, Depot};
 use super::record::{Stack, StackTop};
 use super::size::{CLASSES, POOLED, StackSize};
 use super::trim;
-use crate::prim::prefetch;
 use crate::prim::sync::MutexGuard;
 use std::ptr::NonNull;
 
@@ -31,6 +30,9 @@ pub(super) const BATCH: usize = 64;
 /// stacks.
 const FIRST_CARVE: usize = 8;
 
+/// Stacks whose memory is fetched at once, before they are used again.
+const GROUP: usize = 8;
+
 /// Stacks of each size that a resting worker keeps.
 const REST: usize = 8;
 
@@ -39,39 +41,65 @@ const REST: usize = 8;
 const OWN_POOLED: usize = 4;
 const OWN_POOLED_BYTES: usize = 64 << 20;
 
-/// A linked list of stacks of one size that ran before. Owns them.
+/// Stacks of one size that ran before, the one given last at the end. Owns them.
+///
+/// An array, and not a list through the records: where the stacks after the next one are is known without waiting for the next one's memory.
 #[derive(Debug)]
 pub(super) struct Warm {
-    head: Option<NonNull<StackTop>>,
-    len: usize,
+    /// Room for [`BATCH`], or none.
+    stacks: Vec<Stack>,
+    /// So many, the first ones, were used long ago, and are not being fetched yet.
+    far: usize,
 }
 
-// SAFETY: owns its stacks as a `Stack` does.
-unsafe impl Send for Warm {}
-
 impl Warm {
-    const EMPTY: Warm = Warm { head: None, len: 0 };
+    const EMPTY: Warm = Warm { stacks: Vec::new(), far: 0 };
 
-    #[inline(always)]
-    fn push(&mut self, stack: Stack) {
-        stack.record().next.set(self.head);
-        self.head = Some(stack.into_raw());
-        self.len += 1;
+    fn len(&self) -> usize {
+        self.stacks.len()
     }
 
+    /// Puts a stack in if there is room for it.
     #[inline(always)]
-    pub(super) fn pop(&mut self) -> Option<Stack> {
-        let record = self.head?;
-        // SAFETY: the list owns what was pushed, and gives it to one caller.
-        let stack = unsafe { Stack::from_raw(record) };
-        self.head = stack.record().next.get();
-        self.len -= 1;
-        if let Some(next) = self.head {
-            // The next `pop` reads its record, and the next fiber the lines below; with many stacks both are far away.
-            prefetch(next.as_ptr().cast());
-            prefetch(next.as_ptr().cast::<u8>().wrapping_sub(64));
+    fn push(&mut self, stack: Stack) -> Result<(), Stack> {
+        if self.stacks.len() == self.stacks.capacity() {
+            return Err(stack);
         }
-        Some(stack)
+        self.stacks.push(stack);
+        Ok(())
+    }
+
+    /// The stack that was given last, if it is not far.
+    #[inline(always)]
+    fn pop_near(&mut self) -> Option<Stack> {
+        if self.stacks.len() == self.far { None } else { self.stacks.pop() }
+    }
+
+    /// The stack that was given last.
+    fn pop(&mut self) -> Option<Stack> {
+        if self.stacks.len() == self.far {
+            self.far = self.far.saturating_sub(GROUP);
+            self.fetch_before(self.far);
+        }
+        self.stacks.pop()
+    }
+
+    /// These stacks were used long ago, and are about to be used again.
+    fn bring_near(&mut self) {
+        self.far = self.stacks.len();
+        self.fetch_before(self.far);
+    }
+
+    /// Fetches the memory of a group of stacks, which are used soon. What takes longest is to find their pages, each of which is far from
+    /// all others; the processor looks for several at the same time if it is asked for them at once.
+    fn fetch_before(&self, end: usize) {
+        let group = &self.stacks[end.saturating_sub(GROUP)..end];
+        group.iter().rev().for_each(Stack::prefetch_page);
+        group.iter().rev().for_each(Stack::prefetch_top);
+    }
+
+    pub(super) fn into_stacks(self) -> Vec<Stack> {
+        self.stacks
     }
 }
 
@@ -142,7 +170,7 @@ impl StackCache {
     /// The stack of that size that was given last, if the cache has one. It ran before, and so it is prepared.
     #[inline(always)]
     pub(crate) fn take_warm(&mut self, size: StackSize) -> Option<Stack> {
-        let stack = self.shelves.get_mut(size.class())?.hot.pop()?;
+        let stack = self.shelves.get_mut(size.class())?.hot.pop_near()?;
         self.reused += 1;
         Some(stack)
     }
@@ -152,11 +180,14 @@ impl StackCache {
         let Some(shelf) = self.shelves.get_mut(size.class()) else {
             return self.take_own(size);
         };
-        shelf.hot = std::mem::replace(&mut shelf.spare, Warm::EMPTY);
-        if shelf.hot.len == 0
-            && let Some(batch) = WARM[size.class()].take()
-        {
-            shelf.hot = batch;
+        if shelf.hot.len() == 0 {
+            std::mem::swap(&mut shelf.hot, &mut shelf.spare);
+            if shelf.hot.len() == 0
+                && let Some(batch) = WARM[size.class()].take()
+            {
+                shelf.hot = batch;
+            }
+            shelf.hot.bring_near();
         }
         if let Some(stack) = shelf.hot.pop() {
             self.reused += 1;
@@ -184,12 +215,13 @@ impl StackCache {
     #[inline]
     pub(crate) fn give(&mut self, stack: Stack) {
         debug_assert!(!stack.record().is_stood_on(), "a stack is given back by code that runs on it");
-        if let Some(shelf) = self.shelves.get_mut(stack.shelf())
-            && shelf.hot.len < BATCH
-        {
-            shelf.hot.push(stack);
-            return;
-        }
+        let stack = match self.shelves.get_mut(stack.shelf()) {
+            Some(shelf) => match shelf.hot.push(stack) {
+                Ok(()) => return,
+                Err(stack) => stack,
+            },
+            None => stack,
+        };
         self.give_slow(stack);
     }
 
@@ -201,47 +233,35 @@ impl StackCache {
         let Some(shelf) = self.shelves.get_mut(stack.class()) else {
             return give_own(stack);
         };
-        if shelf.hot.len == BATCH {
-            let full = std::mem::replace(&mut shelf.hot, Warm::EMPTY);
-            let older = std::mem::replace(&mut shelf.spare, full);
-            if older.len > 0 {
-                put(stack.class(), older);
+        if shelf.hot.len() >= BATCH {
+            std::mem::swap(&mut shelf.hot, &mut shelf.spare);
+            if shelf.hot.len() > 0 {
+                put(stack.class(), std::mem::replace(&mut shelf.hot, Warm::EMPTY));
             }
         }
-        shelf.hot.push(stack);
+        shelf.hot.stacks.reserve_exact(BATCH - shelf.hot.len());
+        shelf.hot.stacks.push(stack);
     }
 
     /// Does it hold more than a resting worker needs?
     pub(crate) fn is_fat(&self) -> bool {
-        self.shelves.iter().any(|shelf| shelf.spare.len > 0 || shelf.hot.len > 2 * REST)
+        self.shelves.iter().any(|shelf| shelf.spare.len() > 0 || shelf.hot.len() > 2 * REST)
     }
 
     /// Leaves to the other workers what a resting worker does not need.
     pub(crate) fn shed(&mut self) {
         for (class, shelf) in self.shelves.iter_mut().enumerate() {
-            let mut kept = Warm::EMPTY;
-            while kept.len < REST
-                && let Some(stack) = shelf.hot.pop()
-            {
-                kept.push(stack);
-            }
-            for warm in [&mut shelf.spare, &mut shelf.hot] {
-                if warm.len > 0 {
-                    put(class, std::mem::replace(warm, Warm::EMPTY));
-                }
-            }
-            shelf.hot = kept;
+            let rest = shelf.hot.len().saturating_sub(REST);
+            let kept = shelf.hot.stacks.split_off(rest);
+            shelf.put_warm(class);
+            shelf.hot = Warm { stacks: kept, far: 0 };
         }
     }
 
     /// Leaves everything to the other workers: for the end of this one.
     pub(crate) fn flush(&mut self) {
         for (class, shelf) in self.shelves.iter_mut().enumerate() {
-            for warm in [&mut shelf.spare, &mut shelf.hot] {
-                if warm.len > 0 {
-                    put(class, std::mem::replace(warm, Warm::EMPTY));
-                }
-            }
+            shelf.put_warm(class);
             if !shelf.cold.0.is_empty() {
                 COLD[class].put(std::mem::take(&mut shelf.cold));
             }
@@ -273,6 +293,15 @@ impl Drop for StackCache {
 }
 
 impl Shelf {
+    /// Leaves all warm stacks to the other workers.
+    fn put_warm(&mut self, class: usize) {
+        for warm in [&mut self.spare, &mut self.hot] {
+            if warm.len() > 0 {
+                put(class, std::mem::replace(warm, Warm::EMPTY));
+            }
+        }
+    }
+
     fn refill_cold(&mut self, size: StackSize) -> Result<(), NoStack> {
         if let Some(batch) = COLD[size.class()].take() {
             self.cold = batch;

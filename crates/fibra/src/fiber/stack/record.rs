@@ -10,6 +10,7 @@ use super::super::context::Context;
 use super::guard;
 use super::size::StackSize;
 use crate::prim::atomic::AtomicPtr;
+use crate::prim::prefetch;
 use std::cell::{Cell, UnsafeCell};
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
@@ -19,6 +20,10 @@ pub(crate) const USER_AREA: usize = 160;
 
 /// Bytes below the stack pointer that a suspended fiber uses; see `context`.
 const RED_ZONE: usize = 128;
+
+const LINE_BYTES: usize = 64;
+/// The cache lines at the top of a stack that a fiber uses until it waits for the first time, the record's four included.
+const FETCHED_LINES: usize = 12;
 
 /// A shelf that no cache has: it marks a stack whose reserve is open, see [`Stack::shelf`].
 const NO_SHELF: u8 = u8::MAX;
@@ -31,8 +36,6 @@ pub(crate) type Retire = unsafe fn(usize);
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct StackTop {
-    /// The next stack in the same pool list.
-    pub(super) next: Cell<Option<NonNull<StackTop>>>,
     /// The upper layer's word; 0 when the stack is fresh.
     saved_context: Cell<usize>,
     /// How the upper layer takes that word back before the stack loses its memory; none when the stack is fresh.
@@ -113,7 +116,6 @@ impl Stack {
     /// `record` comes from `arena` with this `slot` and `size`, is guarded, and belongs to the caller.
     pub(super) unsafe fn initialise(record: NonNull<StackTop>, slot: *mut u8, size: StackSize) -> Stack {
         let fresh = StackTop {
-            next: Cell::new(None),
             saved_context: Cell::new(0),
             retire: Cell::new(None),
             owner: AtomicPtr::new(std::ptr::null_mut()),
@@ -151,6 +153,19 @@ impl Stack {
     #[inline]
     pub(crate) fn top(&self) -> *mut u8 {
         self.0.as_ptr().cast()
+    }
+
+    /// Has the page of the record found, and the line that is looked at first.
+    #[inline(always)]
+    pub(super) fn prefetch_page(&self) {
+        prefetch(self.0.as_ptr().cast());
+    }
+
+    /// Has the memory fetched that a fiber uses when it begins: the record, and what lies below it.
+    #[inline(always)]
+    pub(super) fn prefetch_top(&self) {
+        let end = self.0.as_ptr().cast::<u8>().wrapping_add(size_of::<StackTop>());
+        (1..=FETCHED_LINES).for_each(|line| prefetch(end.wrapping_sub(line * LINE_BYTES)));
     }
 
     /// The lowest byte that the fiber may use. The reserve lies below it.

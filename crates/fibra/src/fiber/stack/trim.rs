@@ -39,11 +39,11 @@ pub(crate) fn trim_depot(budget: usize) -> usize {
     let mut trimmed = 0;
     for (warm, cold) in WARM.iter().zip(&COLD) {
         let most = budget.saturating_sub(trimmed).div_ceil(BATCH);
-        for mut batch in warm.take_idle(KEEP, most) {
+        for batch in warm.take_idle(KEEP, most) {
             // A census that found one of these stacks on a frame, before the frame let it go, may still read its record. A census that
             // begins after this finds it on no frame.
             drop(crate::fiber::CENSUS.lock());
-            let stacks: Vec<Stack> = std::iter::from_fn(|| batch.pop()).collect();
+            let stacks = batch.into_stacks();
             // The contexts lie in that memory, and may own other resources.
             stacks.iter().for_each(Stack::retire);
             // Collected first: the records that say where the memory is are part of it.

@@ -80,27 +80,33 @@ impl Worker {
     pub(in crate::sched) fn fire_timers(&self, now: u64) {
         self.looks.fired_at.set(now);
         while self.next_deadline().is_some_and(|deadline| deadline <= now) {
-            let mut batch = [None; BATCH];
+            let mut due = [None; BATCH];
             self.timers.with(|timers| {
-                for place in &mut batch {
-                    let Some(due) = timers.pop_expired(now) else { break };
-                    due.0.prefetch();
-                    *place = Some(due);
+                for place in &mut due {
+                    *place = timers.pop_expired(now);
+                    if place.is_none() {
+                        break;
+                    }
                 }
             });
-            for Due(frame, ticket) in batch.into_iter().flatten() {
+            // One after the other, with nothing in between that takes long: so the processor looks for several pages at the same time.
+            due.iter().flatten().for_each(|Due(frame, _)| frame.prefetch());
+            due.iter().flatten().for_each(|Due(frame, _)| frame.prefetch_stack());
+            let mut woken = [None; BATCH];
+            for (Due(frame, ticket), place) in due.into_iter().flatten().zip(&mut woken) {
                 match frame.waiter.word.claim(ticket, ARM_TIMEOUT, true) {
                     Claim::Lost => {}
-                    Claim::Direct => {
-                        self.stats().wakes_timer.add(1);
-                        self.stats().parked.sub(1);
-                        prefetch_stack(frame);
-                        self.note_wake(frame);
-                        self.push_ready(frame);
-                    }
+                    Claim::Direct => *place = Some(frame),
                     // The fiber that set the timer is off its stack whenever this worker fires timers.
                     Claim::Held => unreachable!("a timer fired while its fiber was parking"),
                 }
+            }
+            for frame in woken.into_iter().flatten() {
+                self.stats().wakes_timer.add(1);
+                self.stats().parked.sub(1);
+                prefetch_turn(frame);
+                self.note_wake(frame);
+                self.push_ready(frame);
             }
         }
         self.shared.fire_deadlines(self.index, now, u64::MAX);
@@ -175,9 +181,10 @@ impl Worker {
     }
 }
 
-/// Fetches the part of a suspended fiber's stack that it touches when it goes on: its innermost frames, up to the record at the top.
+/// Fetches what the next turn of a suspended fiber touches: its innermost frames, up to the record at the top of the stack, and, in case it
+/// ends, its neighbours in the list of started fibers.
 #[inline(always)]
-fn prefetch_stack(frame: FrameRef) {
+fn prefetch_turn(frame: FrameRef) {
     // SAFETY: claimed by this worker and not queued yet, so its context does not change.
     let innermost = frame.context.with(|context| unsafe { (*context).to_bits() });
     // Relaxed: this worker's own.
@@ -187,4 +194,5 @@ fn prefetch_stack(frame: FrameRef) {
         // Where a context is no stack pointer (see `fiber::context`) this is of no use, and does no harm.
         prefetch(ptr::without_provenance(innermost.wrapping_add(line * LINE_BYTES)));
     }
+    frame.prefetch_end();
 }
