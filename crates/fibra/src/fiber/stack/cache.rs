@@ -90,12 +90,10 @@ impl Warm {
         self.fetch_before(self.far);
     }
 
-    /// Fetches the memory of a group of stacks, which are used soon. What takes longest is to find their pages, each of which is far from
-    /// all others; the processor looks for several at the same time if it is asked for them at once.
+    /// Fetches the memory of the stacks before `end`, which are used soon.
     fn fetch_before(&self, end: usize) {
         let group = &self.stacks[end.saturating_sub(GROUP)..end];
-        group.iter().rev().for_each(Stack::prefetch_page);
-        group.iter().rev().for_each(Stack::prefetch_top);
+        group.iter().rev().for_each(|stack| StackTop::fetch(stack.record()));
     }
 
     pub(super) fn into_stacks(self) -> Vec<Stack> {

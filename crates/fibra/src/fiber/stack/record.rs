@@ -10,7 +10,7 @@ use super::super::context::Context;
 use super::guard;
 use super::size::StackSize;
 use crate::prim::atomic::AtomicPtr;
-use crate::prim::prefetch;
+use crate::prim::prefetch_many;
 use std::cell::{Cell, UnsafeCell};
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
@@ -22,8 +22,9 @@ pub(crate) const USER_AREA: usize = 160;
 const RED_ZONE: usize = 128;
 
 const LINE_BYTES: usize = 64;
-/// The cache lines at the top of a stack that a fiber uses until it waits for the first time, the record's four included.
-const FETCHED_LINES: usize = 12;
+/// The cache lines that a fiber uses until it waits for the first time: of the record, and below it.
+const RECORD_LINES: usize = 2;
+const FRAME_LINES: usize = 8;
 
 /// A shelf that no cache has: it marks a stack whose reserve is open, see [`Stack::shelf`].
 const NO_SHELF: u8 = u8::MAX;
@@ -75,6 +76,20 @@ impl StackTop {
     /// The whole reservation, for the overflow report.
     pub(crate) fn size(&self) -> usize {
         self.size.bytes()
+    }
+
+    /// Fetches what the shallow part of a fiber uses: of the record, and below it. One of many such calls, one after the other: what takes longest
+    /// is to find the pages, each of which is far from all others, and the processor looks for several at the same time.
+    #[inline(always)]
+    pub(crate) fn fetch(record: *const StackTop) {
+        let end = record.cast::<u8>().wrapping_add(RECORD_LINES * LINE_BYTES);
+        (1..=RECORD_LINES + FRAME_LINES).for_each(|line| prefetch_many(end.wrapping_sub(line * LINE_BYTES)));
+    }
+
+    /// The lowest address that [`fetch`](Self::fetch) fetches.
+    #[inline(always)]
+    pub(crate) fn fetched_from(record: *const StackTop) -> usize {
+        record.addr().wrapping_sub(FRAME_LINES * LINE_BYTES)
     }
 
     /// The place of [`Stack::saved_context`], for a switch that leaves this stack for its next use.
@@ -153,19 +168,6 @@ impl Stack {
     #[inline]
     pub(crate) fn top(&self) -> *mut u8 {
         self.0.as_ptr().cast()
-    }
-
-    /// Has the page of the record found, and the line that is looked at first.
-    #[inline(always)]
-    pub(super) fn prefetch_page(&self) {
-        prefetch(self.0.as_ptr().cast());
-    }
-
-    /// Has the memory fetched that a fiber uses when it begins: the record, and what lies below it.
-    #[inline(always)]
-    pub(super) fn prefetch_top(&self) {
-        let end = self.0.as_ptr().cast::<u8>().wrapping_add(size_of::<StackTop>());
-        (1..=FETCHED_LINES).for_each(|line| prefetch(end.wrapping_sub(line * LINE_BYTES)));
     }
 
     /// The lowest byte that the fiber may use. The reserve lies below it.

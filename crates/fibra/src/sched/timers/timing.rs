@@ -10,7 +10,7 @@ use crate::driver::Timeout;
 use crate::fiber::frame::FrameRef;
 use crate::fiber::stack::StackTop;
 use crate::prim::atomic::Ordering;
-use crate::prim::{policy, prefetch};
+use crate::prim::{policy, prefetch_many};
 use crate::sched::members::scope::ScopeRef;
 use crate::sched::timers::heap::Timer;
 use crate::sched::worker::{DRIVER_CYCLES, Worker};
@@ -25,8 +25,8 @@ const VERY_MANY_TIMERS: usize = 16_384;
 
 /// Timers that are fired together: their frames are fetched before the first is claimed.
 const BATCH: usize = 16;
-/// Most cache lines of a stack that are fetched ahead. A fiber in `sleep` has about twelve, its record at the top included.
-const STACK_LINES: usize = 16;
+/// Most cache lines that are fetched of the innermost frames of a fiber that waits deep in its stack.
+const STACK_LINES: usize = 8;
 const LINE_BYTES: usize = 64;
 
 /// What a timer of a worker is for: the wait of this fiber that has this ticket is over, its time is up.
@@ -90,8 +90,8 @@ impl Worker {
                 }
             });
             // One after the other, with nothing in between that takes long: so the processor looks for several pages at the same time.
-            due.iter().flatten().for_each(|Due(frame, _)| frame.prefetch());
-            due.iter().flatten().for_each(|Due(frame, _)| frame.prefetch_stack());
+            due.iter().flatten().for_each(|Due(frame, _)| frame.fetch());
+            due.iter().flatten().for_each(|Due(frame, _)| frame.fetch_stack());
             let mut woken = [None; BATCH];
             for (Due(frame, ticket), place) in due.into_iter().flatten().zip(&mut woken) {
                 match frame.waiter.word.claim(ticket, ARM_TIMEOUT, true) {
@@ -104,7 +104,7 @@ impl Worker {
             for frame in woken.into_iter().flatten() {
                 self.stats().wakes_timer.add(1);
                 self.stats().parked.sub(1);
-                prefetch_turn(frame);
+                fetch_turn(frame);
                 self.note_wake(frame);
                 self.push_ready(frame);
             }
@@ -181,18 +181,17 @@ impl Worker {
     }
 }
 
-/// Fetches what the next turn of a suspended fiber touches: its innermost frames, up to the record at the top of the stack, and, in case it
-/// ends, its neighbours in the list of started fibers.
+/// Fetches what else the next turn of a suspended fiber touches: its innermost frames, if these lie deep, and, in case it ends, its neighbours
+/// in the list of started fibers.
 #[inline(always)]
-fn prefetch_turn(frame: FrameRef) {
+fn fetch_turn(frame: FrameRef) {
     // SAFETY: claimed by this worker and not queued yet, so its context does not change.
     let innermost = frame.context.with(|context| unsafe { (*context).to_bits() });
     // Relaxed: this worker's own.
-    let record = frame.stack.load(Ordering::Relaxed);
-    let bytes = record.addr().wrapping_add(size_of::<StackTop>()).wrapping_sub(innermost);
-    for line in 0..(bytes / LINE_BYTES).min(STACK_LINES) {
-        // Where a context is no stack pointer (see `fiber::context`) this is of no use, and does no harm.
-        prefetch(ptr::without_provenance(innermost.wrapping_add(line * LINE_BYTES)));
+    let fetched = StackTop::fetched_from(frame.stack.load(Ordering::Relaxed));
+    // Where a context is no stack pointer (see `fiber::context`) this is of no use, and does no harm.
+    for line in 0..(fetched.saturating_sub(innermost) / LINE_BYTES).min(STACK_LINES) {
+        prefetch_many(ptr::without_provenance(innermost.wrapping_add(line * LINE_BYTES)));
     }
-    frame.prefetch_end();
+    frame.fetch_neighbours();
 }
