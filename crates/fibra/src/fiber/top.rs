@@ -69,18 +69,18 @@ pub(crate) struct FiberTop {
     /// Futures that it is polling, one inside the other; see `wait::poll`.
     pub(crate) polls: Cell<u32>,
     since: AtomicU64,
-    // A second cache line begins here, and with what every wait touches it ends before `carried`.
+    // A second cache line begins here. It ends before `watch`; what follows few fibers use.
     object: AtomicU64,
     site: AtomicPtr<Location<'static>>,
     pub(crate) cancel: CancelState,
+    /// Fiber-locals; `fiber::local` knows the type.
+    pub(crate) locals: Cell<*mut ()>,
     /// The observer of its waits; `wait::watch` knows the type. Null if there is none.
     pub(crate) watch: Cell<*const ()>,
     /// The innermost of the values that it carries along; `wait::hooks` knows the type. Null if there is none.
     pub(crate) carried: Cell<*const ()>,
     /// Its own thread-locals; `wait::own_locals` knows the type. Null if it uses those of its worker's thread.
     pub(crate) own_locals: Cell<*const ()>,
-    /// Fiber-locals; `fiber::local` knows the type.
-    pub(crate) locals: Cell<*mut ()>,
     /// For the recorder (`sched::flight`): when the fiber was last woken, in cycles, and by what; 0: it was not, or has had its turn.
     woken_at: AtomicU64,
     woken_by: AtomicU64,
@@ -88,7 +88,7 @@ pub(crate) struct FiberTop {
 }
 
 const _: () = assert!((StackTop::USER_OFFSET + mem::offset_of!(FiberTop, object)).is_multiple_of(64));
-const _: () = assert!(mem::offset_of!(FiberTop, carried) - mem::offset_of!(FiberTop, object) == 64);
+const _: () = assert!(mem::offset_of!(FiberTop, watch) - mem::offset_of!(FiberTop, object) == 64);
 const _: () = assert!(mem::size_of::<FiberTop>() <= USER_AREA);
 
 impl FiberTop {
