@@ -60,8 +60,8 @@ impl CancelState {
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct FiberTop {
-    /// The reason of its wait (a `WaitReason` as a number, and `TIMED`; 0: it does not wait), here, and below: the start, the object and the
-    /// place in the code.
+    /// The reason of its wait (a `WaitReason` as a number, and `TIMED`; 0: it does not wait), and further below its start, the object and
+    /// the place in the code.
     reason: AtomicU8,
     status_len: AtomicU8,
     /// Something here has to be cleared before the next fiber uses the stack.

@@ -48,8 +48,8 @@ pub(crate) fn prefetch(address: *const u8) {
     let _ = address;
 }
 
-/// Fetches a line of memory that is used before long, into the second level of caches: for many lines at once. The first level has few places
-/// to wait in, and drops what it is asked for beyond them (AMD Zen: most of 12 lines each of 16 stacks, decision 69).
+/// Fetches a line of memory that is used before long, into the second level of caches: for many lines at once. The first level drops
+/// most of what it is asked for at once (AMD Zen: most of 12 lines each of 16 stacks, decision 69).
 #[inline(always)]
 pub(crate) fn prefetch_many(address: *const u8) {
     #[cfg(target_arch = "x86_64")]

@@ -43,7 +43,7 @@ const OWN_POOLED_BYTES: usize = 64 << 20;
 
 /// Stacks of one size that ran before, the one given last at the end. Owns them.
 ///
-/// An array, and not a list through the records: where the stacks after the next one are is known without waiting for the next one's memory.
+/// An array, and not a list through the records: where the stacks after the next one are is known without waiting for memory.
 #[derive(Debug)]
 pub(super) struct Warm {
     /// Room for [`BATCH`], or none.

@@ -21,6 +21,7 @@ pub(crate) const USER_AREA: usize = 160;
 /// Bytes below the stack pointer that a suspended fiber uses; see `context`.
 const RED_ZONE: usize = 128;
 
+/// Bytes of a cache line.
 const LINE_BYTES: usize = 64;
 /// The cache lines that a fiber uses until it waits for the first time: of the record, and below it.
 const RECORD_LINES: usize = 2;
@@ -78,8 +79,8 @@ impl StackTop {
         self.size.bytes()
     }
 
-    /// Fetches what the shallow part of a fiber uses: of the record, and below it. One of many such calls, one after the other: what takes longest
-    /// is to find the pages, each of which is far from all others, and the processor looks for several at the same time.
+    /// Fetches what the shallow part of a fiber uses: of the record, and below it. One of many such calls, one after the other: what takes
+    /// longest is to find the pages, each of which is far from all others, and the processor looks for several at the same time.
     #[inline(always)]
     pub(crate) fn fetch(record: *const StackTop) {
         let end = record.cast::<u8>().wrapping_add(RECORD_LINES * LINE_BYTES);

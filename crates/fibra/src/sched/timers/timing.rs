@@ -181,8 +181,8 @@ impl Worker {
     }
 }
 
-/// Fetches what else the next turn of a suspended fiber touches: its innermost frames, if these lie deep, and, in case it ends, its neighbours
-/// in the list of started fibers.
+/// Fetches what else the next turn of a suspended fiber touches: its innermost frames, if these lie deep, and, in case it ends, its
+/// neighbours in the list of started fibers.
 #[inline(always)]
 fn fetch_turn(frame: FrameRef) {
     // SAFETY: claimed by this worker and not queued yet, so its context does not change.
