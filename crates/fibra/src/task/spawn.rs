@@ -380,6 +380,10 @@ pub(crate) unsafe fn try_spawn_thunk<F, T>(
     mut extras: Option<Extras>,
     spread_to: Option<usize>,
 ) -> Result<JoinHandle<T>, Refused<F>> {
+    #[cfg(fibra_force_moves)]
+    {
+        flags |= super::own_locals::forced(shared, flags, spread_to.is_some());
+    }
     let worker = current::worker().filter(|worker| ptr::eq(&*worker.shared, shared));
     let parent = worker.and_then(|worker| worker.current.get());
     // A fiber in a scope may still start children: shutdown cancels that fiber, and waits until it has ended.

@@ -12,13 +12,13 @@ use fibra::{Builder, JoinHandle, Runtime};
 
 /// The thread of the system that this runs on.
 #[inline(never)]
-fn system_thread() -> i32 {
+pub(crate) fn system_thread() -> i32 {
     // SAFETY: a question.
     unsafe { libc::gettid() }
 }
 
 /// Like [`start`], of a fiber that may go on on another worker.
-fn start_moving<T: Send + 'static>(f: impl FnOnce() -> T + Send + 'static) -> Option<JoinHandle<T>> {
+pub(crate) fn start_moving<T: Send + 'static>(f: impl FnOnce() -> T + Send + 'static) -> Option<JoinHandle<T>> {
     // SAFETY: the code of these tests keeps nothing that belongs to a thread of the system.
     match unsafe { Builder::new().own_locals().moving() }.spawn(f) {
         Ok(fiber) => Some(fiber),
@@ -30,7 +30,7 @@ fn start_moving<T: Send + 'static>(f: impl FnOnce() -> T + Send + 'static) -> Op
 }
 
 /// Runs `f` as a fiber that goes to the next of three workers whenever it yields.
-fn with_moves<T: Send + 'static>(f: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+pub(crate) fn with_moves<T: Send + 'static>(f: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     let runtime = Runtime::builder().workers(3).force_moves().build().unwrap();
     runtime.run(|| start_moving(f).map(|fiber| fiber.join().unwrap()))
 }

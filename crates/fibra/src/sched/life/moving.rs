@@ -21,6 +21,11 @@ use crate::sched::worker::Worker;
 use crate::waiter::revoke;
 use crate::waiter::word::{Commit, WaitKind};
 
+/// 1 if the record of a suspended fiber says that it waits, and did not just yield: from before it leaves its stack until it goes on there.
+fn is_waiting(frame: FrameRef) -> i64 {
+    i64::from(frame.top().is_some_and(|top| top.wait_words().0 != 0))
+}
+
 impl Worker {
     /// On the scheduler's stack, after a fiber that moves has suspended.
     pub(in crate::sched) fn let_move(&self, frame: FrameRef, parks: bool) {
@@ -28,7 +33,7 @@ impl Worker {
         // Relaxed: published by the queue or by the commit.
         frame.home.store(NO_HOME, Ordering::Relaxed);
         // Relaxed: a gauge; the worker that runs the fiber again takes it back.
-        self.shared.tasks_parked.fetch_add(1, Ordering::Relaxed);
+        self.shared.moving_parked.fetch_add(is_waiting(frame), Ordering::Relaxed);
         if parks {
             // It holds nothing off and has no scope open (`wait::own_locals`), so a cancellation that comes now is due. It is not looked at
             // any closer: from the commit on the fiber may run elsewhere.
@@ -50,7 +55,7 @@ impl Worker {
 
     /// For tests: sends a RUNNABLE fiber to the next worker, which lets it go on there.
     #[cold]
-    fn send_on(&self, frame: FrameRef) {
+    pub(in crate::sched) fn send_on(&self, frame: FrameRef) {
         let next = self.shared.accepting_workers().find(|worker| *worker > self.index);
         let target = next.or_else(|| self.shared.accepting_workers().next()).unwrap_or(0);
         // That worker may be leaving, or gone.
@@ -76,7 +81,7 @@ impl Worker {
             return false;
         }
         // Relaxed: a gauge.
-        self.shared.tasks_parked.fetch_sub(1, Ordering::Relaxed);
+        self.shared.moving_parked.fetch_sub(is_waiting(frame), Ordering::Relaxed);
         // Relaxed: this worker's own now.
         frame.home.store(self.index as u32, Ordering::Relaxed);
         self.link_started(frame, self.list_of(frame));
