@@ -489,6 +489,7 @@ impl RuntimeShared {
             match due {
                 WheelDue::Scope(due) => self.config.rules.fire(due.what, due.scope, due.life),
                 WheelDue::Alarm(id) => self.ring(id),
+                WheelDue::Wait(due) => due.complete(),
             }
         }
         fired

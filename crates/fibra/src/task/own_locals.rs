@@ -38,12 +38,10 @@ pub(crate) fn are_to_be_had() -> io::Result<()> {
 /// costs a thread, so only so many of a runtime's do.
 #[cfg(fibra_force_moves)]
 pub(crate) fn forced(shared: &RuntimeShared, flags: FlagSet, spread: bool) -> FlagSet {
-    const AT_ONCE: usize = 300;
     const IN_ALL: u64 = 3000;
     let moves = shared.config.force_moves
         && !spread
         && !flags.has(flag::TASK | flag::HALF | flag::PINNED | flag::WANTS_LOCALS | flag::CALLS_WAKERS)
-        && crate::prim::thread::quiet_threads() < AT_ONCE
         && shared.donors.asked() < IN_ALL;
     (flag::WANTS_LOCALS | flag::MOVES).only_if(moves)
 }
@@ -65,6 +63,11 @@ pub(crate) fn run_with_own_locals(frame: FrameRef, is_wanted: &dyn Fn() -> bool,
 /// Takes a donor, or starts one, and waits until it stands still. None: there is none to be had, and the fiber is not wanted any more.
 #[inline(never)]
 fn borrow(frame: FrameRef, is_wanted: &dyn Fn() -> bool) -> Option<Donor> {
+    #[cfg(fibra_force_moves)]
+    if crate::prim::thread::quiet_threads() > 300 {
+        // (The suites start many fibers. This one stays, and uses its worker's.)
+        return None;
+    }
     // SAFETY: the running fiber's own, which lives.
     let (name, shared) =
         unsafe { (frame.extras().and_then(|extras| extras.name.as_deref()), RuntimeShared::of(frame)) };
@@ -74,6 +77,11 @@ fn borrow(frame: FrameRef, is_wanted: &dyn Fn() -> bool) -> Option<Donor> {
         Some(ready) => ready,
         None => start(shared, name.unwrap_or(donors::NAME), is_wanted)?,
     };
+    // (The suites count fibers that wait, and take a fiber that does for one that has begun.)
+    #[cfg(fibra_force_moves)]
+    while donor.thread_pointer().is_none() {
+        crate::prim::thread::yield_now();
+    }
     wait_for(donor.loan(), Stage::Coming);
     look_until(|| donor.thread_pointer().is_some());
     Some(donor)

@@ -15,6 +15,7 @@ use std::ptr;
 use super::reason::WaitReason;
 use crate::fiber::donor::Donor;
 use crate::fiber::frame::{FrameRef, flag};
+use crate::fiber::top::FiberTop;
 use crate::prim::thread_pointer;
 use crate::sched::current;
 use crate::sched::here::Here;
@@ -113,7 +114,7 @@ pub(crate) fn stay_with_local_fibers(worker: &Worker) {
 }
 
 /// How a fiber with thread-locals of its own suspends: so that it goes on on any worker, if it may and nothing binds it to this one. What
-/// binds it: local fibers of its own; a deadline, whose timer is in this worker; an open scope, a shield, cancellation or an unwinding,
+/// binds it: local fibers of its own; an open scope, a shield, cancellation or an unwinding,
 /// which its worker has to judge; a wait that cancellation cannot end; the poll of a future.
 #[inline(never)]
 fn signal_of(worker: &Worker, frame: FrameRef, locals: &OwnLocals, signal: usize) -> usize {
@@ -130,10 +131,12 @@ fn signal_of(worker: &Worker, frame: FrameRef, locals: &OwnLocals, signal: usize
     if top.polls.get() != 0 || !top.cancel.open.get().is_null() {
         return signal;
     }
-    let is_binding = || WaitReason::from_bits(top.wait_words().0).is_none_or(WaitReason::is_binding);
+    let reason = || WaitReason::from_bits(FiberTop::reason_of(top.wait_words().0));
+    let is_binding = || reason().is_none_or(WaitReason::is_binding);
     match signal {
         signal::YIELD => signal::YIELD_MOVING,
-        signal::PARK if !top.is_timed() && !is_binding() => signal::PARK_MOVING,
+        // (If it has a deadline, its timer is where any worker may take it back: `FiberParker::leave_anywhere_until`.)
+        signal::PARK if !is_binding() => signal::PARK_MOVING,
         _ => signal,
     }
 }
