@@ -1,7 +1,8 @@
 //! Donors that were started ahead, so that a fiber need not wait for a thread to start: a few for each runtime, once a fiber wanted one.
 //!
-//! A thread of its own, the *keeper*, starts them as they are taken. When none was taken for [`IDLE`] it lets all of them end, and ends; the
-//! next fiber that asks starts a keeper again. Thread-locals are new for every fiber, so a donor that was given back is never lent again.
+//! A thread of its own, the *keeper*, starts them as they are taken. When none was taken for [`IDLE`] it lets all of them end, and ends;
+//! the next fiber that asks starts a keeper again. Thread-locals are new for every fiber, so a donor that was given back is never lent
+//! again.
 //!
 //! Above: `task::own_locals`, which takes them, and `runtime::launch`, which closes this at the end. Below: `donor.rs`.
 //!
@@ -34,14 +35,14 @@ pub(crate) struct Donors(Arc<Ahead>);
 
 #[derive(Debug)]
 struct Ahead {
-    state: Mutex<State>,
+    state: Mutex<DonorsState>,
     changed: Condvar,
     tell: Tell,
     idle: Duration,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct DonorsState {
     ready: Vec<(Donor, JoinHandle<()>)>,
     /// How many have been asked for.
     asked: u64,
@@ -60,7 +61,7 @@ impl Donors {
 
     /// The same with another time for which those that are ready stay.
     fn with_idle(tell: Tell, idle: Duration) -> Self {
-        Self(Arc::new(Ahead { state: Mutex::new(State::default()), changed: Condvar::new(), tell, idle }))
+        Self(Arc::new(Ahead { state: Mutex::new(DonorsState::default()), changed: Condvar::new(), tell, idle }))
     }
 
     /// One that is ready, or nearly so. None: there is none, and the caller starts one for itself.
@@ -96,7 +97,7 @@ impl Donors {
         self.0.state.lock().asked
     }
 
-    fn start_keeper(&self, state: &mut State) {
+    fn start_keeper(&self, state: &mut DonorsState) {
         state.keepers.retain(|thread| !thread.is_finished());
         let ahead = self.0.clone();
         // Without a thread for it there are none ahead, and the next fiber asks again.
@@ -160,7 +161,7 @@ impl Ahead {
     }
 
     /// Starts donors until there are enough. True: the system has refused one.
-    fn fill<'a>(&'a self, mut state: MutexGuard<'a, State>) -> (MutexGuard<'a, State>, bool) {
+    fn fill<'a>(&'a self, mut state: MutexGuard<'a, DonorsState>) -> (MutexGuard<'a, DonorsState>, bool) {
         while !state.is_closed && state.ready.len() < AHEAD {
             drop(state);
             let started = Donor::start(NAME, self.tell);

@@ -97,7 +97,8 @@ mod starting {
     /// The memory that a thread maps in its first moments; this is far more than it really is, even with every register set that there is.
     const BESIDE: usize = 128 << 10;
 
-    /// The mappings of a thread: its stack, that of its signal handlers, their guards, a heap of its own; and how many are asked for at once.
+    /// The mappings of a thread: its stack, that of its signal handlers, their guards, a heap of its own; and how many are asked for at
+    /// once.
     const PARTS: usize = 8;
     const MOST_PARTS: usize = 128;
     const PAGE: usize = 4096;
@@ -165,7 +166,7 @@ mod starting {
                 if room == libc::MAP_FAILED {
                     return Err(io::Error::last_os_error());
                 }
-                let parts = Self::divide(room, PARTS * (1 + STARTING.load(Ordering::Relaxed)));
+                let parts = Self::divide(room, PARTS * (1 + STARTING.load(Ordering::Relaxed))); // Relaxed: as above.
                 libc::munmap(room, needed);
                 parts?;
             }

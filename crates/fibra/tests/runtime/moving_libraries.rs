@@ -67,7 +67,7 @@ fn streams_of_c_are_locked_by_the_fiber() {
     let _watchdog = support::watchdog(60);
     let file = Shared(tmpfile());
     assert!(!file.get().is_null());
-    // SAFETY, all: an open stream, unlocked as often as it was locked, by the thread that the C library takes each fiber for.
+    // SAFETY: (and all below) an open stream, unlocked as often as it was locked, by the thread that the C library takes each fiber for.
     let tries = move || assert_ne!(unsafe { ftrylockfile(file.get()) }, 0, "it is another fiber's");
     two(
         move |tell, answered| {
