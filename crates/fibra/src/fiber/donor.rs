@@ -55,7 +55,16 @@ pub(crate) struct Loan {
     thread_pointer: AtomicUsize,
     told: SpinLock<Told>,
     tell: Tell,
+    /// Whether it has ended, for a thread that stands still until then.
+    end: AtomicU32,
 }
+
+// The states of that.
+
+const NOT_ENDED: u32 = 0;
+/// A thread stands still.
+const AWAITED: u32 = 1;
+const ENDED: u32 = 2;
 
 #[derive(Debug)]
 struct Told {
@@ -77,6 +86,7 @@ impl Donor {
             thread_pointer: AtomicUsize::new(0),
             told: SpinLock::new(Told { stage: Stage::Starting, waiter: None }),
             tell,
+            end: AtomicU32::new(NOT_ENDED),
         });
         let its = loan.clone();
         // (Quiet: it does nothing but for its fiber.)
@@ -121,6 +131,10 @@ struct Last(Arc<Loan>);
 impl Drop for Last {
     fn drop(&mut self) {
         self.0.reach(Stage::Ended);
+        // Release: pairs with the acquires in `stand_still_until_ended` and `stand_still_while`: what the destructors did is seen.
+        if self.0.end.swap(ENDED, Ordering::Release) == AWAITED {
+            thread_pointer::tell(&self.0.end);
+        }
     }
 }
 
@@ -143,6 +157,14 @@ impl Loan {
     /// The wait has ended otherwise.
     pub(crate) fn strike(&self) {
         self.told.with(|told| told.waiter = None);
+    }
+
+    /// Blocks this thread until the thread-locals have been dropped.
+    pub(crate) fn stand_still_until_ended(&self) {
+        // Acquire on failure: it has ended; pairs with the release in the drop of `Last`. Relaxed otherwise: the wait acquires.
+        if self.end.compare_exchange(NOT_ENDED, AWAITED, Ordering::Relaxed, Ordering::Acquire).is_ok() {
+            thread_pointer::stand_still_while(&self.end, AWAITED);
+        }
     }
 
     /// On the donor, which has come so far.

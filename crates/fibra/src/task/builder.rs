@@ -12,7 +12,6 @@ use crate::fiber::stack::StackSize;
 use crate::prim::atomic::AtomicBool;
 use crate::sched::current;
 use crate::sched::shared::{RootRef, RuntimeShared};
-use crate::wait::own_locals;
 
 /// A fiber with a name, a stack of its own size and other choices.
 ///
@@ -176,7 +175,6 @@ impl Builder {
         let Some(worker) = current::worker() else {
             panic!("fibra: spawn_local on a thread that runs no fibers");
         };
-        own_locals::stay_with_local_fibers(worker);
         if self.spread {
             let text = "a local fiber stays on its spawner's worker: spread() and spawn_local() exclude each other";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));

@@ -52,8 +52,11 @@ pub(crate) fn forced(shared: &RuntimeShared, flags: FlagSet, spread: bool) -> Fl
 pub(crate) fn run_with_own_locals(frame: FrameRef, is_wanted: &dyn Fn() -> bool, run: &mut dyn FnMut()) {
     match borrow(frame, is_wanted) {
         Some(donor) => {
-            own_locals::within(&donor, run);
-            give_back(donor);
+            if own_locals::within(&donor, run) {
+                give_back_on_the_spot(donor);
+            } else {
+                give_back(donor);
+            }
         }
         // It was cancelled while there was no thread.
         None => run(),
@@ -119,6 +122,13 @@ fn no_thread(error: &io::Error) {
 fn give_back(donor: Donor) {
     let loan = donor.give_back();
     wait_for(&loan, Stage::Ended);
+}
+
+/// The same, and no other fiber of this worker runs meanwhile: they may share values with those thread-locals that are not `Send`, such as
+/// an `Rc`, and the donor drops them on its own thread.
+#[inline(never)]
+fn give_back_on_the_spot(donor: Donor) {
+    donor.give_back().stand_still_until_ended();
 }
 
 /// The wait for a donor to come so far.

@@ -28,13 +28,15 @@ struct OwnLocals {
     own: usize,
     /// That of the thread on which it runs at the moment.
     threads: Cell<usize>,
-    /// It has started local fibers, and stays with them.
+    /// It has started local fibers, with which it may share what is not `Send`: it stays with them, and they stand still while its
+    /// thread-locals are dropped.
     stays: Cell<bool>,
 }
 
-/// Runs `run`, which does not unwind, on the current fiber with the thread-locals that the donor lends, which stands still.
+/// Runs `run`, which does not unwind, on the current fiber with the thread-locals that the donor lends, which stands still. True: there may
+/// be values in them that other fibers of this worker share, although they are not `Send`.
 #[inline(never)]
-pub(crate) fn within(donor: &Donor, run: &mut dyn FnMut()) {
+pub(crate) fn within(donor: &Donor, run: &mut dyn FnMut()) -> bool {
     let own = donor.thread_pointer().expect("a donor that stands still");
     let (frame, worker) = here();
     let top = frame.top().expect("a running fiber has a stack");
@@ -49,6 +51,8 @@ pub(crate) fn within(donor: &Donor, run: &mut dyn FnMut()) {
     unsafe { exit(&locals) };
     frame.lower(flag::OWN_LOCALS);
     top.own_locals.set(ptr::null());
+    // (A fiber that was spread is PINNED, too, and shares nothing; that is not told apart.)
+    locals.stays.get() || frame.has(flag::PINNED)
 }
 
 #[inline(never)]
@@ -103,10 +107,10 @@ pub(super) unsafe fn suspend(worker: &Worker, frame: FrameRef, signal: usize) {
 
 /// The current fiber of this worker is about to start a local fiber: it stays here from now on, if it is one that moves. What the two share
 /// need not be `Send`.
-#[inline]
+
 pub(crate) fn stay_with_local_fibers(worker: &Worker) {
-    let moves = worker.current.get().filter(|frame| frame.has(flag::MOVES) && frame.has(flag::OWN_LOCALS));
-    let locals = moves.and_then(|frame| frame.top()).map(|top| top.own_locals.get().cast::<OwnLocals>());
+    let owner = worker.current.get().filter(|frame| frame.has(flag::OWN_LOCALS));
+    let locals = owner.and_then(|frame| frame.top()).map(|top| top.own_locals.get().cast::<OwnLocals>());
     // SAFETY: the running fiber has OWN_LOCALS, so `within` is further down on its stack, and its record with it.
     if let Some(locals) = locals.and_then(|locals| unsafe { locals.as_ref() }) {
         locals.stays.set(true);

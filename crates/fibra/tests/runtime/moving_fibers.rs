@@ -101,6 +101,38 @@ fn it_stays_with_local_fibers_and_in_scopes() {
     });
 }
 
+// Also with a local fiber that it starts in a scope of its parent.
+#[test]
+fn it_stays_with_local_children_of_another_fibers_scope() {
+    let _watchdog = support::watchdog(60);
+    Runtime::builder().workers(3).force_moves().build().unwrap().run(|| {
+        fibra::scope(|s| {
+            let moves = || {
+                let before = system_thread();
+                fibra::yield_now();
+                system_thread() != before
+            };
+            // SAFETY: as in `start_moving`.
+            let child = unsafe { Builder::new().own_locals().moving() }.spawn_scoped(s, move || {
+                assert!(moves() && moves());
+                let shared = std::rc::Rc::new(Cell::new(0));
+                let its = shared.clone();
+                let local = s.spawn_local(move || (0..50).for_each(|_| (its.set(its.get() + 1), fibra::yield_now()).1));
+                for _ in 0..50 {
+                    shared.set(shared.get() + 1);
+                    assert!(!moves());
+                }
+                local.join().unwrap();
+                assert_eq!(shared.get(), 100);
+            });
+            match child {
+                Ok(child) => child.join().unwrap(),
+                Err(error) => assert_eq!(error.kind(), ErrorKind::Unsupported),
+            }
+        });
+    });
+}
+
 // What it has opened goes along: a scope, a lock, what it borrows; and its children find it.
 #[test]
 fn scopes_and_locks_move_along() {
