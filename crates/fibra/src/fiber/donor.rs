@@ -21,6 +21,7 @@ use std::io;
 use std::sync::Arc;
 
 use crate::prim::atomic::{AtomicU32, AtomicUsize, Ordering};
+use crate::prim::bug::seeded_bug;
 use crate::prim::spin::SpinLock;
 use crate::prim::thread::JoinHandle;
 use crate::prim::{panics, thread, thread_pointer};
@@ -173,7 +174,9 @@ impl Loan {
             told.stage = stage;
             told.waiter.take()
         });
-        if let Some((waiter, ticket)) = waiter {
+        if let Some((waiter, ticket)) = waiter
+            && !seeded_bug("donor_does_not_tell")
+        {
             (self.tell)(waiter, ticket);
         }
     }

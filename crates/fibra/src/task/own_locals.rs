@@ -17,6 +17,7 @@ use crate::fiber::frame::FrameRef;
 #[cfg(fibra_force_moves)]
 use crate::fiber::frame::{FlagSet, flag};
 use crate::prim::atomic::{AtomicBool, Ordering};
+use crate::prim::bug::seeded_bug;
 use crate::prim::instant::Instant;
 use crate::prim::thread_pointer;
 use crate::sched::shared::RuntimeShared;
@@ -52,7 +53,7 @@ pub(crate) fn forced(shared: &RuntimeShared, flags: FlagSet, spread: bool) -> Fl
 pub(crate) fn run_with_own_locals(frame: FrameRef, is_wanted: &dyn Fn() -> bool, run: &mut dyn FnMut()) {
     match borrow(frame, is_wanted) {
         Some(donor) => {
-            if own_locals::within(&donor, run) {
+            if own_locals::within(&donor, run) && !seeded_bug("locals_dropped_beside_local_fibers") {
                 give_back_on_the_spot(donor);
             } else {
                 give_back(donor);

@@ -16,6 +16,7 @@ use super::reason::WaitReason;
 use crate::fiber::donor::Donor;
 use crate::fiber::frame::{FrameRef, flag};
 use crate::fiber::top::FiberTop;
+use crate::prim::bug::seeded_bug;
 use crate::prim::thread_pointer;
 use crate::sched::current;
 use crate::sched::here::Here;
@@ -107,12 +108,13 @@ pub(super) unsafe fn suspend(worker: &Worker, frame: FrameRef, signal: usize) {
 
 /// The current fiber of this worker is about to start a local fiber: it stays here from now on, if it is one that moves. What the two share
 /// need not be `Send`.
-
 pub(crate) fn stay_with_local_fibers(worker: &Worker) {
     let owner = worker.current.get().filter(|frame| frame.has(flag::OWN_LOCALS));
     let locals = owner.and_then(|frame| frame.top()).map(|top| top.own_locals.get().cast::<OwnLocals>());
     // SAFETY: the running fiber has OWN_LOCALS, so `within` is further down on its stack, and its record with it.
-    if let Some(locals) = locals.and_then(|locals| unsafe { locals.as_ref() }) {
+    if let Some(locals) = locals.and_then(|locals| unsafe { locals.as_ref() })
+        && !seeded_bug("moves_away_from_local_fibers")
+    {
         locals.stays.set(true);
     }
 }

@@ -539,7 +539,7 @@ fn figures_of_starts() {
         (0..20).for_each(|_| one());
         let mut times: Vec<_> = (0..COUNT)
             .map(|_| {
-                let begin = std::time::Instant::now();
+                let begin = fibra::time::Instant::now();
                 one();
                 begin.elapsed()
             })
