@@ -78,6 +78,9 @@ impl Builder {
     /// each suspension, and a hundred microseconds at its end, for the thread to wake up and to drop them. A few threads are started ahead,
     /// for fibers without a name; a fiber with a name waits until its own has started. Fibers without it pay nothing.
     ///
+    /// The thread that lends them drops them, while the fiber waits. If the fiber is local or has started local fibers, its worker waits as
+    /// well, since an `Rc` in a thread-local may be theirs too: a destructor there must not wait for a fiber of that worker.
+    ///
     /// What the *system* keeps by thread is the worker's: its thread id (`gettid`), signal mask, priority, and the mutexes that hand
     /// priority on (`PTHREAD_PRIO_INHERIT`), which such a fiber must not use. It must not `fork` without `exec`,
     /// nor change the user of the process (`setuid`).

@@ -17,6 +17,7 @@
 use crate::fiber::frame::{FrameRef, NO_HOME};
 use crate::prim::atomic::Ordering;
 use crate::sched::queue::Entry;
+use crate::sched::staff::seats;
 use crate::sched::worker::Worker;
 use crate::waiter::revoke;
 use crate::waiter::word::{Commit, WaitKind};
@@ -61,8 +62,8 @@ impl Worker {
         // That worker may be leaving, or gone.
         let target = self.shared.reserve(target);
         self.shared.deliver(target, frame);
-        // SeqCst: as all changes of `coming` (`seats.rs`). From now on the fiber in the inbox keeps the worker from leaving.
-        self.shared.remotes[target].coming.fetch_sub(1, Ordering::SeqCst);
+        // From now on the fiber in the inbox keeps the worker from leaving.
+        seats::unreserve(&*self.shared, target);
     }
 
     /// A fiber that was in this worker's inbox, and moves: is it on no worker yet? Then it goes on here.
