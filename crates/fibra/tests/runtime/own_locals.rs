@@ -465,8 +465,8 @@ fn a_runtime_gives_them_to_every_fiber() {
     assert_eq!(NUMBER.get(), 9, "those of the thread that called are as they were");
 }
 
-// What a fiber shares with local fibers need not be `Send`, and may be in its thread-locals: when those are dropped, by another thread of the
-// system, no fiber of the worker runs.
+// What a fiber shares with local fibers need not be `Send`, and may be in its thread-locals: when those are dropped, by another thread of
+// the system, no fiber of the worker runs.
 #[test]
 fn local_fibers_stand_still_while_thread_locals_are_dropped() {
     use std::rc::Rc;
