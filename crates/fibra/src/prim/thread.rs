@@ -97,6 +97,12 @@ mod starting {
     /// The memory that a thread maps in its first moments; this is far more than it really is, even with every register set that there is.
     const BESIDE: usize = 128 << 10;
 
+    /// The mappings of a thread: its stack, that of its signal handlers, their guards, a heap of its own; and how many are asked for at
+    /// once.
+    const PARTS: usize = 8;
+    const MOST_PARTS: usize = 128;
+    const PAGE: usize = 4096;
+
     /// The number of threads that have not reached their body yet. Raised only under `ONE_AT_A_TIME`.
     static STARTING: AtomicUsize = AtomicUsize::new(0);
     /// Held by a thread that looks for room for a new thread, and by a thread that maps memory where that room would be.
@@ -160,9 +166,25 @@ mod starting {
                 if room == libc::MAP_FAILED {
                     return Err(io::Error::last_os_error());
                 }
+                let parts = Self::divide(room, PARTS * (1 + STARTING.load(Ordering::Relaxed))); // Relaxed: as above.
                 libc::munmap(room, needed);
+                parts?;
             }
             Ok(starting)
+        }
+
+        /// Divides this room into parts, as many as that: the system has a limit for the number of mappings, too.
+        ///
+        /// # Safety
+        /// The caller's own mapping, which no other code uses, larger than a page for each part.
+        unsafe fn divide(room: *mut libc::c_void, parts: usize) -> io::Result<()> {
+            for part in (1..parts.min(MOST_PARTS)).step_by(2) {
+                // SAFETY: a page of that mapping.
+                if unsafe { libc::mprotect(room.byte_add(part * PAGE), PAGE, libc::PROT_NONE) } != 0 {
+                    return Err(io::Error::last_os_error());
+                }
+            }
+            Ok(())
         }
 
         fn count() -> Self {
