@@ -38,39 +38,52 @@ pub(crate) fn start_quiet(name: String, body: impl FnOnce() + Send + 'static) ->
     })
 }
 
-/// How many threads [`start_quiet`] has started that have not ended. (A thread that is just ending may be counted for a moment longer.)
+#[cfg(all(fibra_force_moves, not(any(loom, shuttle))))]
+pub(crate) use quiet::count as quiet_threads;
 #[cfg(not(any(loom, shuttle)))]
-pub(crate) use quiet::{count as quiet_threads, forget as forget_quiet_threads};
+pub(crate) use quiet::{forget as forget_quiet_threads, others_among as threads_not_quiet};
 
 #[cfg(not(any(loom, shuttle)))]
 mod quiet {
     use crate::prim::atomic::{AtomicUsize, Ordering};
 
-    static QUIET: AtomicUsize = AtomicUsize::new(0);
+    // Both only grow: so a thread that is counted in between two reads is never taken for one that was there.
+    static STARTED: AtomicUsize = AtomicUsize::new(0);
+    static ENDED: AtomicUsize = AtomicUsize::new(0);
 
     /// A quiet thread, from its own beginning to its end.
     pub(super) struct Quiet;
 
     impl Quiet {
         pub(super) fn new() -> Self {
-            QUIET.fetch_add(1, Ordering::Relaxed); // Relaxed: a number; so are those below.
+            STARTED.fetch_add(1, Ordering::Relaxed); // Relaxed: a number; so are those below.
             Self
         }
     }
 
     impl Drop for Quiet {
         fn drop(&mut self) {
-            QUIET.fetch_sub(1, Ordering::Relaxed); // Relaxed: as above.
+            ENDED.fetch_add(1, Ordering::Relaxed); // Relaxed: as above.
         }
     }
 
+    /// Runs `count_all`, which counts the threads of the process: how many of them are not quiet. Threads that begin or end meanwhile make
+    /// that too many, never too few.
+    pub(crate) fn others_among(count_all: impl FnOnce() -> usize) -> usize {
+        let started = STARTED.load(Ordering::Relaxed); // Relaxed: as above; a system call lies between the two.
+        let all = count_all();
+        all.saturating_sub(started.wrapping_sub(ENDED.load(Ordering::Relaxed))) // Relaxed: as above.
+    }
+
+    #[cfg(fibra_force_moves)]
     pub(crate) fn count() -> usize {
-        QUIET.load(Ordering::Relaxed) // Relaxed: as above.
+        STARTED.load(Ordering::Relaxed).wrapping_sub(ENDED.load(Ordering::Relaxed)) // Relaxed: as above.
     }
 
     /// In the child of a fork none of them exists.
     pub(crate) fn forget() {
-        QUIET.store(0, Ordering::Relaxed); // Relaxed: as above.
+        ENDED.store(0, Ordering::Relaxed); // Relaxed: as above.
+        STARTED.store(0, Ordering::Relaxed); // Relaxed: as above.
     }
 }
 
