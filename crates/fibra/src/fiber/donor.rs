@@ -56,16 +56,7 @@ pub(crate) struct Loan {
     thread_pointer: AtomicUsize,
     told: SpinLock<Told>,
     tell: Tell,
-    /// Whether it has ended, for a thread that stands still until then.
-    end: AtomicU32,
 }
-
-// The states of that.
-
-const NOT_ENDED: u32 = 0;
-/// A thread stands still.
-const AWAITED: u32 = 1;
-const ENDED: u32 = 2;
 
 #[derive(Debug)]
 struct Told {
@@ -75,49 +66,61 @@ struct Told {
 
 /// A loan of thread-locals; see the header. To drop it is to give them back.
 #[derive(Debug)]
-pub(crate) struct Donor(Arc<Loan>);
+pub(crate) struct Donor {
+    loan: Arc<Loan>,
+    /// None: it is being joined.
+    thread: Option<JoinHandle<()>>,
+}
 
 impl Donor {
     /// Starts the thread, which `tell`s the fiber that [waits](Loan::enlist) for a stage. The thread ends by itself once the loan is given
-    /// back; its handle need not be kept.
-    pub(crate) fn start(name: &str, tell: Tell) -> io::Result<(Self, JoinHandle<()>)> {
+    /// back.
+    pub(crate) fn start(name: &str, tell: Tell) -> io::Result<Self> {
         thread_pointer::is_writable().map_err(|why| io::Error::new(io::ErrorKind::Unsupported, why))?;
         let loan = Arc::new(Loan {
             word: AtomicU32::new(STARTS),
             thread_pointer: AtomicUsize::new(0),
             told: SpinLock::new(Told { stage: Stage::Starting, waiter: None }),
             tell,
-            end: AtomicU32::new(NOT_ENDED),
         });
         let its = loan.clone();
         // (Quiet: it does nothing but for its fiber.)
         let thread = thread::start_quiet(name.to_owned(), move || its.lend())?;
-        Ok((Self(loan), thread))
+        Ok(Self { loan, thread: Some(thread) })
     }
 
     /// The thread pointer to run with, if the donor stands still; it does so in a moment after it was started.
     pub(crate) fn thread_pointer(&self) -> Option<usize> {
         // Acquire: pairs with the release in `lend`: what the donor wrote into its thread-locals is seen.
-        let is_lent = self.0.word.load(Ordering::Acquire) == LENT;
+        let is_lent = self.loan.word.load(Ordering::Acquire) == LENT;
         // Relaxed: written before the word.
-        is_lent.then(|| self.0.thread_pointer.load(Ordering::Relaxed))
+        is_lent.then(|| self.loan.thread_pointer.load(Ordering::Relaxed))
     }
 
     pub(crate) fn loan(&self) -> &Arc<Loan> {
-        &self.0
+        &self.loan
     }
 
     /// Gives them back; they are dropped in a moment.
     pub(crate) fn give_back(self) -> Arc<Loan> {
-        self.0.clone()
+        self.loan.clone()
+    }
+
+    /// Gives them back, and blocks this thread until the donor's has ended: then every destructor has run, those of C's keys too, which
+    /// come after [`Stage::Ended`].
+    pub(crate) fn give_back_and_join(mut self) {
+        let thread = self.thread.take();
+        drop(self);
+        // What a destructor raises ends the process, so there is nothing to be told.
+        let _ = thread.map(JoinHandle::join);
     }
 }
 
 impl Drop for Donor {
     fn drop(&mut self) {
         // Release: what the fiber wrote into the thread-locals is seen by the donor, which drops them.
-        self.0.word.store(GIVEN_BACK, Ordering::Release);
-        thread_pointer::tell(&self.0.word);
+        self.loan.word.store(GIVEN_BACK, Ordering::Release);
+        thread_pointer::tell(&self.loan.word);
     }
 }
 
@@ -132,10 +135,6 @@ struct Last(Arc<Loan>);
 impl Drop for Last {
     fn drop(&mut self) {
         self.0.reach(Stage::Ended);
-        // Release: pairs with the acquires in `stand_still_until_ended` and `stand_still_while`: what the destructors did is seen.
-        if self.0.end.swap(ENDED, Ordering::Release) == AWAITED {
-            thread_pointer::tell(&self.0.end);
-        }
     }
 }
 
@@ -158,14 +157,6 @@ impl Loan {
     /// The wait has ended otherwise.
     pub(crate) fn strike(&self) {
         self.told.with(|told| told.waiter = None);
-    }
-
-    /// Blocks this thread until the thread-locals have been dropped.
-    pub(crate) fn stand_still_until_ended(&self) {
-        // Acquire on failure: it has ended; pairs with the release in the drop of `Last`. Relaxed otherwise: the wait acquires.
-        if self.end.compare_exchange(NOT_ENDED, AWAITED, Ordering::Relaxed, Ordering::Acquire).is_ok() {
-            thread_pointer::stand_still_while(&self.end, AWAITED);
-        }
     }
 
     /// On the donor, which has come so far.

@@ -10,7 +10,7 @@
 //! * One lock decides: at most one keeper keeps, at most [`AHEAD`] donors are ready or being started, and none is added once it is closed.
 //! * The keeper knows only this, not the runtime. [`Donors::close`] joins it, and it joins the threads of the donors that were not
 //!   taken: none of them outlives the runtime.
-//! * After a fork the runtime is dead, and this with it: no code of the child comes here.
+//! * After a fork the runtime is dead, and this with it: no code of the child comes here (`runtime` looks before it calls).
 
 use std::io;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ struct Ahead {
 
 #[derive(Debug, Default)]
 struct DonorsState {
-    ready: Vec<(Donor, JoinHandle<()>)>,
+    ready: Vec<Donor>,
     /// How many have been asked for.
     asked: u64,
     /// Does a keeper keep?
@@ -75,14 +75,13 @@ impl Donors {
         }
         drop(state);
         self.0.changed.notify_one();
-        // (The thread ends by itself.)
-        taken.map(|(donor, _thread)| donor)
+        taken
     }
 
     /// Starts one for the caller. If the system has no thread to give, those that are ready end: the next try may find room.
     pub(crate) fn start(&self, name: &str) -> io::Result<Donor> {
         match Donor::start(name, self.0.tell) {
-            Ok((donor, _thread)) => Ok(donor),
+            Ok(donor) => Ok(donor),
             Err(error) => {
                 let unused = std::mem::take(&mut self.0.state.lock().ready);
                 drop(unused);
@@ -152,12 +151,7 @@ impl Ahead {
         state.is_kept = false;
         let unused = std::mem::take(&mut state.ready);
         drop(state);
-        let (donors, threads): (Vec<_>, Vec<_>) = unused.into_iter().unzip();
-        drop(donors);
-        for thread in threads {
-            // It does not panic: no user code has run there.
-            let _ = thread.join();
-        }
+        unused.into_iter().for_each(Donor::give_back_and_join);
     }
 
     /// Starts donors until there are enough. True: the system has refused one.
@@ -188,7 +182,7 @@ mod tests {
     }
 
     fn loans(donors: &Donors) -> Vec<Arc<Loan>> {
-        donors.0.state.lock().ready.iter().map(|(donor, _)| donor.loan().clone()).collect()
+        donors.0.state.lock().ready.iter().map(|donor| donor.loan().clone()).collect()
     }
 
     fn are_full(donors: &Donors) -> bool {

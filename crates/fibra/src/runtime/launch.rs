@@ -131,6 +131,9 @@ impl Threads {
 
     /// Lets the threads go: no thread will join them. One that ends all the same is cleaned up by the system.
     pub(crate) fn abandon(&mut self) {
+        if self.shared.fork_epoch != fork::epoch() {
+            return self.forget();
+        }
         drop(self.shared.staff.close());
         self.shared.donors.abandon();
         self.print_stats();

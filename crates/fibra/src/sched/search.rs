@@ -15,8 +15,8 @@ use std::cell::{Cell, RefCell};
 
 use super::patience::{Sight, Watched};
 use super::shared::{Remote, RuntimeShared};
-use super::staff::seats::may_leave;
 use super::sleep::{self, Idler, Round, SearchEnd, Staying};
+use super::staff::seats::may_leave;
 use super::worker::{POLL_CYCLES, Worker};
 use crate::driver::Timeout;
 use crate::fiber::frame::FrameRef;

@@ -129,7 +129,7 @@ fn give_back(donor: Donor) {
 /// an `Rc`, and the donor drops them on its own thread.
 #[inline(never)]
 fn give_back_on_the_spot(donor: Donor) {
-    donor.give_back().stand_still_until_ended();
+    donor.give_back_and_join();
 }
 
 /// The wait for a donor to come so far.

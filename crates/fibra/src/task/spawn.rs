@@ -438,7 +438,7 @@ pub(crate) unsafe fn try_spawn_thunk<F, T>(
         None => (slab::take_shared(), take_ids(1)),
     };
     if spread_to.is_some() {
-        flags |= flag::PINNED;
+        flags |= flag::SPREAD.only_if(!flags.has(flag::PINNED)) | flag::PINNED;
     }
     // SAFETY: a fresh frame.
     unsafe { fill(frame, shared, root, id, f, thunk, site, flags | shared.base_flags.look()) };

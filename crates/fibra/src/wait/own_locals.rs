@@ -52,8 +52,8 @@ pub(crate) fn within(donor: &Donor, run: &mut dyn FnMut()) -> bool {
     unsafe { exit(&locals) };
     frame.lower(flag::OWN_LOCALS);
     top.own_locals.set(ptr::null());
-    // (A fiber that was spread is PINNED, too, and shares nothing; that is not told apart.)
-    locals.stays.get() || frame.has(flag::PINNED)
+    // (A fiber that was spread is PINNED, too, but shares nothing.)
+    locals.stays.get() || frame.has(flag::PINNED) && !frame.has(flag::SPREAD)
 }
 
 #[inline(never)]

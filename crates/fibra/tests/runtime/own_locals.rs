@@ -530,6 +530,31 @@ fn local_fibers_stand_still_while_thread_locals_are_dropped() {
     });
 }
 
+// A destructor of a thread-local may wait for fibers of the worker that the fiber was spread to: only local fibers stand still meanwhile.
+#[test]
+fn destructors_of_a_fiber_that_was_spread_may_wait_for_its_worker() {
+    struct Tells(fibra::channel::Sender<()>);
+    impl Drop for Tells {
+        fn drop(&mut self) {
+            (0..2).for_each(|_| self.0.send(()).unwrap());
+        }
+    }
+    thread_local!(static KEPT: RefCell<Option<Tells>> = const { RefCell::new(None) });
+    let _watchdog = support::watchdog(60);
+    Runtime::builder().workers(1).max_workers(1).build().unwrap().run(|| {
+        let (tx, rx) = fibra::channel::rendezvous();
+        let other = fibra::spawn(move || (0..2).for_each(|_| rx.recv().unwrap()));
+        let keeps = move || KEPT.set(Some(Tells(tx)));
+        match Builder::new().own_locals().spread().spawn(keeps) {
+            Ok(spread) => {
+                spread.join().unwrap();
+                other.join().unwrap();
+            }
+            Err(_) => other.cancel(),
+        }
+    });
+}
+
 // What a start and a join cost, one after the other, beside those of an ordinary fiber and of a thread.
 #[test]
 #[ignore = "prints figures: cargo test -p fibra --test runtime -- --ignored --nocapture figures_of_starts"]
