@@ -23,7 +23,8 @@ fn uses_no_cpu(test: &str, sleepers: usize) {
                 std::thread::sleep(Duration::from_millis(100));
                 let before = std::mem::replace(&mut used, cpu_time());
                 // (Threads that want a processor and get none use no time either.)
-                let asleep = rt.metrics().workers.iter().all(|worker| worker.state == fibra::WorkerState::Sleep);
+                let rests = |state| matches!(state, fibra::WorkerState::Sleep | fibra::WorkerState::Dead);
+                let asleep = rt.metrics().workers.iter().all(|worker| rests(worker.state));
                 used - before < Duration::from_millis(1) && asleep
             },
             || format!("it does not come to rest: {:?}", rt.metrics()),
