@@ -279,12 +279,17 @@ fn a_destructor_that_panics_during_a_quiet_unwinding_aborts() {
         return;
     }
     fibra::run(|| {
+        let has_begun = AtomicBool::new(false);
         fibra::scope(|s| {
             s.spawn(|| {
                 let _panics = OnDrop(|| panic!("the second one"));
+                has_begun.store(true, SeqCst);
                 fibra::sleep(LONG);
             });
-            fibra::yield_now();
+            // One that has not begun would not run at all.
+            while !has_begun.load(SeqCst) {
+                fibra::yield_now();
+            }
             s.cancel();
         });
     });
