@@ -18,7 +18,7 @@ use super::error::{ActorId, CallError, SendError, SendTimeoutError, StopReason, 
 use super::mail::{Lane, Letter, Make, NoPlace};
 use super::places::{MailboxRoom, Room};
 use super::state::ActorState;
-use crate::channel::{Overflow, RecvTimeoutError, answer};
+use crate::channel::{Overflow, answer};
 use crate::prim::atomic::Ordering;
 use crate::select::case::Case;
 use crate::select::{Arm, sealed};
@@ -292,11 +292,13 @@ impl<A: Actor> Addr<A> {
                 }
             }
             let _noted = waiting.is_some().then(|| note(|| Detail::Actor(self.cell.clone())));
-            match asked.wait(WaitReason::ActorCall, deadline, site) {
-                Ok(answer) => answer,
-                Err(RecvTimeoutError::Timeout) => Err(CallError::TimedOut),
+            if !asked.wait(WaitReason::ActorCall, deadline, site) {
+                return Err(CallError::TimedOut);
+            }
+            match asked.take() {
+                Some(answer) => answer,
                 // A message without a handler: what it was to be made of is gone with it.
-                Err(RecvTimeoutError::Disconnected) => Err(CallError::Dropped),
+                None => Err(CallError::Dropped),
             }
         })
     }

@@ -91,6 +91,10 @@ impl<M, V> ActorDesk<M, V> {
         let Some(mut held) = self.places.room().try_lock() else { return Err(letter) };
         let (bits, mail) = held.parts();
         mail.append_plainly(letter)?;
+        if seeded_bug("actor_plain_post_silent") {
+            // Leaves it to others to launch a turn.
+            return Ok(Next::Nothing);
+        }
         Ok(Next::launch_if(Word(bits).ensure_turn()))
     }
 

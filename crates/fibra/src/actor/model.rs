@@ -128,14 +128,20 @@ fn spawn<R: Send + 'static>(world: &Arc<World>, f: impl FnOnce(&World) -> R + Se
 // S2-32, S2-26, G-10: a message is sent while the actor goes EMPTY: it is handled, by this turn or by the next.
 #[test]
 fn model_send_against_going_empty() {
-    check(3, || {
-        let world = World::new(NEW_RUNNABLE);
-        let sender = spawn(&world, |world| world.send(1));
-        world.turn(usize::MAX);
-        sender.join().unwrap();
-        assert_eq!(world.sums().0, 1);
-        assert_eq!(world.state(), ActorState::Empty);
-    });
+    // With a message and without one: a turn that finds none rests in the step in which it begins.
+    for first in [None, Some(2)] {
+        check(3, move || {
+            let world = World::new(NEW_RUNNABLE);
+            if let Some(first) = first {
+                assert_eq!(world.desk.post(Letter::Message(first)).ok(), Some(Next::Nothing));
+            }
+            let sender = spawn(&world, |world| world.send(1));
+            world.turn(usize::MAX);
+            sender.join().unwrap();
+            assert_eq!(world.sums().0, 1 + first.unwrap_or(0));
+            assert_eq!(world.state(), ActorState::Empty);
+        });
+    }
 }
 
 // S2-24, S2-28, S2-29, S2-51: two send to an EMPTY actor: one of them launches, and both messages are handled.
