@@ -6,6 +6,7 @@
 use std::fmt::Write as _;
 use std::process::Command;
 
+use crate::curves;
 use crate::plan::Size;
 use crate::race::Race;
 use crate::report::{self, Style};
@@ -28,8 +29,13 @@ const NAMED: [&str; 12] = [
     "futures",
 ];
 
-/// The whole document. `arguments` is the command line that made it.
-pub(crate) fn render(races: &[Race], size: Size, rounds: usize, arguments: &[String]) -> String {
+/// The whole document, and the pictures in it: path beside the document, and contents. `arguments` is the command line that made it.
+pub(crate) fn render(
+    races: &[Race],
+    size: Size,
+    rounds: usize,
+    arguments: &[String],
+) -> (String, Vec<(String, String)>) {
     let mut text = String::from(
         "# Benchmarks\n\nEvery workload on fibra and on the runtimes it competes with, measured in one run. \
          This file is written by the command below; do not edit it.\n\n",
@@ -49,8 +55,10 @@ pub(crate) fn render(races: &[Race], size: Size, rounds: usize, arguments: &[Str
          differences below 20 %, as undecided.\n"
     );
     text.push_str(&summary(races, size));
+    let (curves, pictures) = curves::render(races);
+    text.push_str(&curves);
     text.push_str(report::render(races, Style::Markdown, size).trim_start());
-    text
+    (text, pictures)
 }
 
 /// How often fibra was ahead and behind, and the rows in which it was behind.

@@ -5,6 +5,7 @@
 //! race.rs        the parent: which child processes run, in which order; collects their samples
 //! report.rs      medians, ratios, goals; text, markdown and JSON
 //! document.rs    `docs/benchmarks.md`: date, machine, versions, a summary and every table
+//! curves.rs      its pictures: a figure over the number of workers, of tasks, of bytes
 //! plan.rs        what a workload is made of: cases, parameters, metrics, goals
 //! workloads/     one file per workload, with its semantics, its sizes and one body per kind of peer
 //! peers/         one file per peer: how to start it, spawn, join, yield, sleep
@@ -21,6 +22,7 @@
     reason = "a program beside the runtime: its peers' threads are not fibra's to model"
 )]
 
+mod curves;
 mod document;
 mod load;
 mod measure;
@@ -36,12 +38,13 @@ use crate::plan::{Params, Size};
 use crate::workloads::ALL;
 
 const USAGE: &str = "\
-usage: rivals [workloads...] [--quick] [--rounds N] [--json FILE] [--markdown] [--document FILE]
+usage: rivals [workloads...] [--quick] [--rounds N] [--only KEY=N] [--json FILE] [--markdown] [--document FILE]
        rivals --one <workload> peer=<peer> [key=value...]    one measurement in this process (what the parent starts)
        rivals --serve http peer=<peer> w=<n> port=<n>        only the server, until it is killed (see crates/rivals/wrk)
 
   --quick      tiny sizes, one round: shows that everything works, says nothing of speed
   --rounds N   rounds per case, interleaved between the peers (default 5)
+  --only KEY=N only the cases with this parameter (w=2: those at two workers); may be given several times
   --json FILE  also write every sample and every row to FILE
   --markdown   print the tables as markdown
   --document FILE  also write FILE: date, machine, versions, a summary and every table (docs/benchmarks.md)
@@ -81,6 +84,7 @@ struct Options {
     workloads: Vec<String>,
     size: Size,
     rounds: usize,
+    only: Vec<(String, u64)>,
     json: Option<String>,
     document: Option<String>,
     style: report::Style,
@@ -93,6 +97,7 @@ impl Options {
             workloads: Vec::new(),
             size: Size::Full,
             rounds: 5,
+            only: Vec::new(),
             json: None,
             document: None,
             style: report::Style::Text,
@@ -113,6 +118,12 @@ impl Options {
                     }
                     rounds = Some(number);
                 }
+                "--only" => {
+                    let text = rest.next().ok_or("--only needs a parameter, such as w=2")?;
+                    let pair =
+                        text.split_once('=').and_then(|(key, value)| Some((key.to_owned(), value.parse().ok()?)));
+                    options.only.push(pair.ok_or(format!("--only {text}: not a parameter and a number, such as w=2"))?);
+                }
                 "-h" | "--help" => return Ok(None),
                 name if ALL.iter().any(|w| w.name == name) => options.workloads.push(name.to_owned()),
                 other => return Err(format!("unknown workload or option {other}")),
@@ -127,9 +138,10 @@ fn run(options: &Options) -> ExitCode {
     let mut races = Vec::new();
     for workload in ALL {
         if options.workloads.is_empty() || options.workloads.iter().any(|name| name == workload.name) {
-            races.push(race::run(workload, options.size, options.rounds));
+            races.push(race::run(workload, options.size, options.rounds, &options.only));
         }
     }
+    races.retain(|race| !race.heats.is_empty());
     print!("{}", report::render(&races, options.style, options.size));
     if let Some(path) = &options.json
         && let Err(error) = std::fs::write(path, report::json(&races, options.size))
@@ -139,13 +151,25 @@ fn run(options: &Options) -> ExitCode {
     }
     if let Some(path) = &options.document {
         let arguments: Vec<String> = std::env::args().skip(1).collect();
-        let document = document::render(&races, options.size, options.rounds, &arguments);
-        if let Err(error) = std::fs::write(path, document) {
-            eprintln!("rivals: cannot write {path}: {error}");
+        let (document, pictures) = document::render(&races, options.size, options.rounds, &arguments);
+        if let Err(why) = write_document(std::path::Path::new(path), &document, &pictures) {
+            eprintln!("rivals: {why}");
             return ExitCode::FAILURE;
         }
     }
     if races.iter().any(race::Race::has_failed) { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+fn write_document(path: &std::path::Path, document: &str, pictures: &[(String, String)]) -> Result<(), String> {
+    let beside = path.parent().unwrap_or(std::path::Path::new(""));
+    let files = pictures.iter().map(|(name, picture)| (beside.join(name), picture.as_str()));
+    for (path, contents) in std::iter::once((path.to_owned(), document)).chain(files) {
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let made = folder.map_or(Ok(()), std::fs::create_dir_all);
+        made.and_then(|()| std::fs::write(&path, contents))
+            .map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+    }
+    Ok(())
 }
 
 /// The child: one workload on one peer, printed as `key value` lines.

@@ -52,8 +52,12 @@ impl Params {
 
     /// The value of a parameter that the case must have given.
     pub(crate) fn get(&self, key: &str) -> u64 {
-        let found = self.0.iter().find(|(name, _)| name == key);
-        found.unwrap_or_else(|| panic!("parameter {key}=<number> is missing")).1
+        self.find(key).unwrap_or_else(|| panic!("parameter {key}=<number> is missing"))
+    }
+
+    /// The value of a parameter, if it has one of that name.
+    pub(crate) fn find(&self, key: &str) -> Option<u64> {
+        self.0.iter().find(|(name, _)| name == key).map(|(_, value)| *value)
     }
 
     pub(crate) fn size(&self, key: &str) -> usize {

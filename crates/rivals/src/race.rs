@@ -46,9 +46,19 @@ impl Race {
 }
 
 impl Lane {
-    /// The median of a figure over the rounds, without the rounds in which other processes used half a core or more, if three quiet ones
-    /// remain.
+    /// The median of a figure over the rounds.
     pub(crate) fn median(&self, key: &str) -> Option<f64> {
+        self.quantile(key, 2, 4)
+    }
+
+    /// Its 75th percentile: what a user gets in a bad round.
+    pub(crate) fn upper(&self, key: &str) -> Option<f64> {
+        self.quantile(key, 3, 4)
+    }
+
+    /// The figure that `part` of `whole` rounds do not exceed, without the rounds in which other processes used half a core or more, if
+    /// three quiet ones remain.
+    fn quantile(&self, key: &str, part: usize, whole: usize) -> Option<f64> {
         const QUIET: f64 = 0.5;
         const ENOUGH: usize = 3;
         let quiet: Vec<&Sample> =
@@ -56,14 +66,16 @@ impl Lane {
         let used = if quiet.len() >= ENOUGH { quiet } else { self.samples.iter().collect() };
         let mut values: Vec<f64> = used.into_iter().filter_map(|sample| sample.get(key)).collect();
         values.sort_by(f64::total_cmp);
-        values.get(values.len() / 2).copied()
+        values.get((values.len() * part / whole).min(values.len().saturating_sub(1))).copied()
     }
 }
 
-pub(crate) fn run(workload: &'static Workload, size: Size, rounds: usize) -> Race {
+/// Which cases run: all, or those with these parameters.
+pub(crate) fn run(workload: &'static Workload, size: Size, rounds: usize, only: &[(String, u64)]) -> Race {
     let has_go = workload.sides.iter().any(|(peer, _)| *peer == Peer::Go) && go::prepare(size).is_ok();
     let run_case = |case| run_case(workload, case, rounds, has_go);
-    let heats = (workload.cases)(size).into_iter().map(run_case).collect();
+    let is_wanted = |case: &Case| only.iter().all(|(key, value)| case.params.find(key) == Some(*value));
+    let heats = (workload.cases)(size).into_iter().filter(is_wanted).map(run_case).collect();
     Race { workload, heats }
 }
 

@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 
 use crate::peers::{Peer, go};
 use crate::plan::{Goal, Metric, Size};
-use crate::race::{Heat, Race};
+use crate::race::{Heat, Lane, Race};
 
 /// How the tables look.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -25,6 +25,8 @@ struct Row<'a> {
     other: Option<&'a Heat>,
     /// Of fibra to the best rival, to one rival, or to itself in another case: as the goal says.
     ratio: Option<f64>,
+    /// The same with fibra's 75th percentile over the rounds in place of its median.
+    upper: Option<f64>,
     met: Option<bool>,
     noise: Option<f64>,
 }
@@ -58,6 +60,7 @@ fn judge<'a>(heats: &'a [Heat], heat: &'a Heat, metric: &'a Metric, size: Size) 
         _ => rivals.filter_map(|lane| lane.median(metric.key)).min_by(f64::total_cmp),
     };
     let ratio = quotient(ours, best);
+    let upper = lane_of(heat, Peer::Fibra).and_then(|lane| quotient(lane.upper(metric.key), best));
     let met = match metric.goal {
         Goal::Shown => None,
         Goal::Ratio(most) | Goal::Own { most, .. } | Goal::To { most, .. } => {
@@ -67,12 +70,16 @@ fn judge<'a>(heats: &'a [Heat], heat: &'a Heat, metric: &'a Metric, size: Size) 
     };
     let samples = heat.lanes.iter().flat_map(|lane| &lane.samples);
     let noise = samples.filter_map(|sample| sample.get("noise")).max_by(f64::total_cmp);
-    Row { heat, metric, other, ratio, met, noise }
+    Row { heat, metric, other, ratio, upper, met, noise }
 }
 
 /// What a peer reached in a case.
 fn figure(heat: &Heat, peer: Peer, key: &str) -> Option<f64> {
-    heat.lanes.iter().find(|lane| lane.peer == peer)?.median(key)
+    lane_of(heat, peer)?.median(key)
+}
+
+fn lane_of(heat: &Heat, peer: Peer) -> Option<&Lane> {
+    heat.lanes.iter().find(|lane| lane.peer == peer)
 }
 
 /// The case that differs from this one in one parameter only.
@@ -107,7 +114,8 @@ pub(crate) fn render(races: &[Race], style: Style, size: Size) -> String {
     }
     let _ = writeln!(
         text,
-        "\nMedians over the rounds; less is better; ratio is fibra to the best rival here; noise is the most \
+        "\nMedians over the rounds; less is better; ratio is fibra to the best rival here, \
+         75 % the same with the 75th percentile of fibra's rounds; noise is the most \
          CPU, in cores, that others used during a measurement."
     );
     if let Some(why) = go::absence() {
@@ -124,12 +132,17 @@ fn table(race: &Race, size: Size) -> Vec<Vec<String>> {
     let peers: Vec<Peer> = Peer::ALL.into_iter().filter(takes_part).collect();
     let mut head = vec!["case".to_owned(), "figure".to_owned()];
     head.extend(peers.iter().map(|peer| peer.name().to_owned()));
-    head.extend(["ratio", "goal", "met", "noise"].map(str::to_owned));
+    // Of one or two rounds there is no other figure than the median.
+    let has_spread = race.heats.iter().flat_map(|heat| &heat.lanes).any(|lane| lane.samples.len() > 2);
+    let judged = ["ratio", "75 %", "goal", "met", "noise"].into_iter().filter(|name| has_spread || *name != "75 %");
+    head.extend(judged.map(str::to_owned));
     let mut table = vec![head];
     for row in rows(race, size) {
         let mut cells = vec![row.heat.case.params.text(), row.metric.label.to_owned()];
         cells.extend(peers.iter().map(|&peer| cell(&row, peer)));
-        cells.push(row.ratio.map_or("-".into(), |ratio| format!("{ratio:.2}")));
+        let ratio = |ratio: Option<f64>| ratio.map_or("-".into(), |ratio| format!("{ratio:.2}"));
+        cells.push(ratio(row.ratio));
+        cells.extend(has_spread.then(|| ratio(row.upper)));
         cells.push(match row.metric.goal {
             Goal::Shown => "-".into(),
             Goal::Ratio(most) => format!("{most:.2} x"),
@@ -146,7 +159,7 @@ fn table(race: &Race, size: Size) -> Vec<Vec<String>> {
 
 /// A peer's figure; wall time has its CPU time beside it. Where the goal is about the peer itself, its own ratio.
 fn cell(row: &Row<'_>, peer: Peer) -> String {
-    let Some(lane) = row.heat.lanes.iter().find(|lane| lane.peer == peer) else { return "-".into() };
+    let Some(lane) = lane_of(row.heat, peer) else { return "-".into() };
     if let Goal::Own { .. } = row.metric.goal {
         let base = row.other.and_then(|other| figure(other, peer, row.metric.key));
         return quotient(lane.median(row.metric.key), base).map_or("-".into(), |ratio| format!("{ratio:.2}"));
@@ -262,12 +275,13 @@ pub(crate) fn json(races: &[Race], size: Size) -> String {
                 Goal::To { most, .. } => ("to", Some(most)),
             };
             judged.push(format!(
-                "{{\"workload\":{},\"case\":{},\"figure\":{},\"ratio\":{},\"goal\":{},\"limit\":{},\
+                "{{\"workload\":{},\"case\":{},\"figure\":{},\"ratio\":{},\"upper\":{},\"goal\":{},\"limit\":{},\
                  \"met\":{},\"noise\":{}}}",
                 quote(race.workload.name),
                 quote(&row.heat.case.params.text()),
                 quote(row.metric.key),
                 value(row.ratio),
+                value(row.upper),
                 quote(kind),
                 value(most),
                 row.met.map_or("null".into(), |met| met.to_string()),
@@ -311,7 +325,6 @@ mod tests {
     use super::*;
     use crate::measure::Sample;
     use crate::plan::Case;
-    use crate::race::Lane;
 
     fn lane(peer: Peer, is_rival: bool, figures: &[f64]) -> Lane {
         let samples = figures.iter().map(|&figure| Sample::parse(&format!("ns {figure}\n"))).collect();
@@ -333,6 +346,7 @@ mod tests {
         let heat = heat(Goal::Ratio(0.3), lanes);
         let row = judge(&[], &heat, &heat.case.metrics[0], Size::Full);
         assert_eq!(row.ratio, Some(0.3));
+        assert_eq!(row.upper, Some(20.0 / 30.0));
         assert_eq!(row.met, Some(true));
     }
 

@@ -466,19 +466,24 @@ fn cooperatively_scopes_only_wait() {
         assert_eq!(failed, Err("child"));
         // Children and body see it, by asking and by the arm that waits for it.
         let token = CancelToken::new();
-        let seen = AtomicUsize::new(0);
+        let (begun, seen) = (AtomicUsize::new(0), AtomicUsize::new(0));
         let outcome = Scope::builder().token(token.clone()).run(|s| {
             s.spawn(|| {
+                begun.fetch_add(1, SeqCst);
                 fibra::select! { cancelled() -> why => assert_eq!(why, CancelReason::Token) }
                 seen.fetch_add(1, SeqCst);
             });
             s.spawn(|| {
+                begun.fetch_add(1, SeqCst);
                 while !fibra::is_cancelled() {
                     fibra::sleep(Duration::from_micros(100));
                 }
                 seen.fetch_add(1, SeqCst);
             });
-            fibra::sleep(SHORT);
+            // Children that have not begun would not be started.
+            while begun.load(SeqCst) < 2 {
+                fibra::sleep(Duration::from_micros(100));
+            }
             token.cancel();
             fibra::select! { cancelled() -> why => assert_eq!(why, CancelReason::Token) }
             fibra::sleep(Duration::from_micros(10));

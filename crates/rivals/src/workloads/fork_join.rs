@@ -23,7 +23,8 @@ fn cases(size: Size) -> Vec<Case> {
     // The goal is set against Go, which takes as long as tokio here.
     let spawn =
         |w| Case::new(&[("n", n), ("how", SPAWN), ("w", w)], &[Peer::Fibra, Peer::Tokio]).time(Goal::Ratio(0.1));
-    vec![join(1, Goal::Shown), join(2, Goal::Ratio(2.5)), spawn(1), spawn(2)]
+    let (four, eight) = (join(4, Goal::Shown), join(8, Goal::Shown));
+    vec![join(1, Goal::Shown), join(2, Goal::Ratio(1.4)), four, eight, spawn(1), spawn(2)]
 }
 
 fn setup(params: &Params) -> Setup {

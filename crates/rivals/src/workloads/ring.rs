@@ -23,7 +23,12 @@ fn cases(size: Size) -> Vec<Case> {
     let threads = |case: Case| case.with(Peer::Crossbeam, &[("tasks", size.pick(100, 20)), ("laps", size.pick(50, 2))]);
     let mut cases = vec![threads(case(1, Goal::Ratio(0.45))), threads(case(2, Goal::Ratio(0.5))), case(8, Goal::Shown)];
     // The curve: what a hop costs when the tasks no longer fit into a cache.
-    for (tasks, laps) in [(size.pick(10_000, 100), size.pick(100, 3)), (size.pick(100_000, 200), size.pick(10, 2))] {
+    let sizes = [
+        (size.pick(10_000, 100), size.pick(100, 3)),
+        (size.pick(100_000, 200), size.pick(10, 2)),
+        (size.pick(1_000_000, 300), size.pick(2, 2)),
+    ];
+    for (tasks, laps) in sizes {
         let params = [("tasks", tasks), ("laps", laps), ("w", 1)];
         let case = Case::new(&params, &[Peer::Fibra, Peer::Tokio, Peer::Kanal, Peer::Flume, Peer::Go]);
         cases.push(case.time(Goal::Shown));

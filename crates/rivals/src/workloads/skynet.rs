@@ -25,7 +25,8 @@ fn cases(size: Size) -> Vec<Case> {
             .time(goal)
     };
     let threads = |case: Case| case.with(Peer::Crossbeam, &[("leaves", size.pick(1_000, 10))]);
-    vec![threads(case(1, Goal::Ratio(0.20))), threads(case(2, Goal::Ratio(0.12))), case(8, Goal::Shown)]
+    let (four, eight) = (case(4, Goal::Shown), case(8, Goal::Shown));
+    vec![threads(case(1, Goal::Ratio(0.20))), threads(case(2, Goal::Ratio(0.12))), four, eight]
 }
 
 fn setup(params: &Params) -> Setup {

@@ -18,7 +18,7 @@ fn cases(size: Size) -> Vec<Case> {
             .with(Peer::Threads, &[("n", size.pick(20_000, 200)), ("batch", size.pick(1_000, 100))])
             .time(goal)
     };
-    vec![case(1, Goal::Ratio(0.10)), case(2, Goal::Ratio(0.15))]
+    vec![case(1, Goal::Ratio(0.10)), case(2, Goal::Ratio(0.13))]
 }
 
 fn setup(params: &Params) -> Setup {

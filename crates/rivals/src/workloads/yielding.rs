@@ -46,6 +46,8 @@ fn cases(size: Size) -> Vec<Case> {
             cases.push(if tasks <= 100 { threads(case) } else { case });
         }
     }
+    // Two more points of the curve over workers.
+    cases.extend([4, 8].map(|w| may(case(1_000, 0, w, Goal::Shown))));
     cases.extend((1..=3).map(|depth| case(100, depth, 1, Goal::Shown)));
     cases
 }
