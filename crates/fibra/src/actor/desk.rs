@@ -84,8 +84,8 @@ impl<M, V> ActorDesk<M, V> {
         })
     }
 
-    /// The same if there is nothing in the way; else by [`post`](Self::post). In line where the message is made, and with nothing in it that
-    /// may unwind: so that the message can be written straight to its place.
+    /// The same if there is nothing in the way; else by [`post`](Self::post). In line where the message is made, and with nothing in it
+    /// that may unwind: so that the message can be written straight to its place.
     #[inline(always)]
     pub(super) fn post_plainly(&self, letter: Letter<M>) -> Result<Next, Letter<M>> {
         let Some(mut held) = self.places.room().try_lock() else { return Err(letter) };

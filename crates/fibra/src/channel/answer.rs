@@ -45,8 +45,8 @@ pub(crate) struct Asked<'a, T> {
 }
 
 impl<T> Asked<'_, T> {
-    /// Waits until there is an answer, or the answerer is gone without one. Cancellation unwinds. False: it took too long, and there will be
-    /// no answer any more.
+    /// Waits until there is an answer, or the answerer is gone without one. Cancellation unwinds. False: it took too long, and there will
+    /// be no answer any more.
     #[inline(always)]
     pub(crate) fn wait(&self, reason: WaitReason, deadline: Option<u64>, site: &'static Location<'static>) -> bool {
         if !self.question.is_answered() {
@@ -59,8 +59,8 @@ impl<T> Asked<'_, T> {
         true
     }
 
-    /// The answer, once it was waited for; `None` if it will not come, or was taken before. (Apart from the wait: put together with an error
-    /// of another size, it would go through memory in odd pieces; see `prim::slot`.)
+    /// The answer, once it was waited for; `None` if it will not come, or was taken before. (Apart from the wait: put together with an
+    /// error of another size, it would go through memory in odd pieces; see `prim::slot`.)
     #[inline(always)]
     pub(crate) fn take(&self) -> Option<T> {
         if !self.question.is_answered() {

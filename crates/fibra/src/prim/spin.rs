@@ -173,8 +173,8 @@ impl<T> WordLock<T> {
         self.value.with_mut(|value| f(state, unsafe { &mut *value }))
     }
 
-    /// Locks it until the answer is dropped: for paths on which not even a closure may come between (which is in line or not as the compiler
-    /// likes). As short as [`with`](Self::with), and without user code.
+    /// Locks it until the answer is dropped: for paths on which not even a closure may come between (which is in line or not as the
+    /// compiler likes). As short as [`with`](Self::with), and without user code.
     #[inline(always)]
     pub(crate) fn lock(&self) -> HeldWord<'_, T> {
         match self.try_lock() {
