@@ -55,6 +55,13 @@ pub(super) struct Warm {
 impl Warm {
     const EMPTY: Warm = Warm { stacks: Vec::new(), far: 0 };
 
+    /// An empty one with room, which a batch has left behind if there is such a one.
+    fn with_room(class: usize) -> Warm {
+        let mut stacks = ROOM[class].take().unwrap_or_default();
+        stacks.reserve_exact(BATCH);
+        Warm { stacks, far: 0 }
+    }
+
     fn len(&self) -> usize {
         self.stacks.len()
     }
@@ -112,6 +119,9 @@ unsafe impl Send for Cold {}
 pub(super) static WARM: [Depot<Warm>; POOLED] = [const { Depot::new() }; POOLED];
 pub(super) static COLD: [Depot<Cold>; POOLED] = [const { Depot::new() }; POOLED];
 
+/// Arrays of warm stacks that are empty, since the stacks are in use: with them the stacks go back to the depot without an allocation.
+pub(super) static ROOM: [Depot<Vec<Stack>>; POOLED] = [const { Depot::new() }; POOLED];
+
 /// Stacks with own mappings that wait for their next use, per size; a batch is one stack.
 pub(super) static OWN: [Depot<Stack>; CLASSES - POOLED] = [const { Depot::new() }; CLASSES - POOLED];
 
@@ -119,6 +129,7 @@ pub(super) static OWN: [Depot<Stack>; CLASSES - POOLED] = [const { Depot::new() 
 pub(crate) struct Locks {
     _arenas: MutexGuard<'static, arena::Arenas>,
     _warm: [MutexGuard<'static, depot::Shelf<Warm>>; POOLED],
+    _room: [MutexGuard<'static, depot::Shelf<Vec<Stack>>>; POOLED],
     _cold: [MutexGuard<'static, depot::Shelf<Cold>>; POOLED],
     _own: [MutexGuard<'static, depot::Shelf<Stack>>; CLASSES - POOLED],
 }
@@ -128,6 +139,7 @@ impl Locks {
         Self {
             _arenas: arena::lock_arenas(),
             _warm: WARM.each_ref().map(Depot::lock),
+            _room: ROOM.each_ref().map(Depot::lock),
             _cold: COLD.each_ref().map(Depot::lock),
             _own: OWN.each_ref().map(Depot::lock),
         }
@@ -183,7 +195,10 @@ impl StackCache {
             if shelf.hot.len() == 0
                 && let Some(batch) = WARM[size.class()].take()
             {
-                shelf.hot = batch;
+                let left = std::mem::replace(&mut shelf.hot, batch);
+                if left.stacks.capacity() > 0 {
+                    ROOM[size.class()].put(left.stacks);
+                }
             }
             shelf.hot.bring_near();
         }
@@ -234,10 +249,12 @@ impl StackCache {
         if shelf.hot.len() >= BATCH {
             std::mem::swap(&mut shelf.hot, &mut shelf.spare);
             if shelf.hot.len() > 0 {
-                put(stack.class(), std::mem::replace(&mut shelf.hot, Warm::EMPTY));
+                put(stack.class(), std::mem::replace(&mut shelf.hot, Warm::with_room(stack.class())));
             }
         }
-        shelf.hot.stacks.reserve_exact(BATCH - shelf.hot.len());
+        if shelf.hot.stacks.capacity() == 0 {
+            shelf.hot = Warm::with_room(stack.class());
+        }
         shelf.hot.stacks.push(stack);
     }
 
@@ -249,10 +266,14 @@ impl StackCache {
     /// Leaves to the other workers what a resting worker does not need.
     pub(crate) fn shed(&mut self) {
         for (class, shelf) in self.shelves.iter_mut().enumerate() {
+            if shelf.hot.len() == 0 && shelf.spare.len() == 0 {
+                continue;
+            }
             let rest = shelf.hot.len().saturating_sub(REST);
-            let kept = shelf.hot.stacks.split_off(rest);
+            let mut kept = Warm::with_room(class);
+            kept.stacks.extend(shelf.hot.stacks.drain(rest..));
             shelf.put_warm(class);
-            shelf.hot = Warm { stacks: kept, far: 0 };
+            shelf.hot = kept;
         }
     }
 

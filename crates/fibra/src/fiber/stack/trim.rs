@@ -7,7 +7,7 @@
 //! if a breath is shorter than the interval between two calls, and a program that has become quiet gives everything
 //! back but [`KEEP`]. Stacks with own mappings are unmapped by the same rule, and none of them is kept.
 
-use super::cache::{BATCH, COLD, Cold, OWN, WARM, unmap};
+use super::cache::{BATCH, COLD, Cold, OWN, ROOM, WARM, unmap};
 use super::guard;
 use super::record::Stack;
 
@@ -54,6 +54,8 @@ pub(crate) fn trim_depot(budget: usize) -> usize {
             cold.put(Cold(stacks.into_iter().map(Stack::into_raw).collect()));
         }
     }
+    // (Few are left when the stacks are back.)
+    ROOM.iter().for_each(|room| drop(room.take_idle(KEEP, budget)));
     for own in &OWN {
         for stack in own.take_idle(0, budget.saturating_sub(trimmed)) {
             unmap(stack);

@@ -11,6 +11,8 @@ use crate::fiber::frame::FrameRef;
 use crate::fiber::stack::StackTop;
 use crate::prim::atomic::Ordering;
 use crate::prim::{policy, prefetch_many};
+use crate::sched::complete::complete_wait;
+use crate::sched::enqueue::QueueEnd;
 use crate::sched::members::scope::ScopeRef;
 use crate::sched::timers::heap::Timer;
 use crate::sched::worker::{DRIVER_CYCLES, Worker};
@@ -29,15 +31,29 @@ const BATCH: usize = 16;
 const STACK_LINES: usize = 8;
 const LINE_BYTES: usize = 64;
 
-/// What a timer of a worker is for: the wait of this fiber that has this ticket is over, its time is up.
+/// What a timer of a wait is for: the wait of this fiber that has this ticket is over, its time is up.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Due(FrameRef, Ticket);
+
+impl Due {
+    pub(crate) fn new(frame: FrameRef, ticket: Ticket) -> Self {
+        Self(frame, ticket)
+    }
+
+    /// Ends the wait as timed out, unless another owner was faster: on any thread.
+    pub(in crate::sched) fn complete(self) {
+        // (A fiber has no waker.)
+        drop(complete_wait(self.0.waiter_ref(), self.1, ARM_TIMEOUT, QueueEnd::Tail));
+    }
+}
 
 /// What a timer in a seat's [`Wheel`](super::wheel::Wheel) is for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum WheelDue {
     Scope(ScopeDue),
     Alarm(AlarmId),
+    /// The wait of a fiber that moves: it may be on no worker, so that a worker that is stuck must not keep its time.
+    Wait(Due),
 }
 
 /// Something about a scope, in this life of its record.
