@@ -14,12 +14,11 @@ use super::Actor;
 use super::call::{Reply, Waiting};
 use super::cell::{Cell, LifeKey};
 use super::core::{AnyCell, Detail, current_actor, current_id, drop_refused, note};
-use super::desk::Next;
 use super::error::{ActorId, CallError, SendError, SendTimeoutError, StopReason, TrySendError};
 use super::mail::{Lane, Letter, Make, NoPlace};
 use super::places::{MailboxRoom, Room};
 use super::state::ActorState;
-use crate::channel::{Overflow, RecvTimeoutError, answer};
+use crate::channel::{Overflow, answer};
 use crate::prim::atomic::Ordering;
 use crate::select::case::Case;
 use crate::select::{Arm, sealed};
@@ -62,10 +61,8 @@ impl<A: Actor> Addr<A> {
 
     // ---- sending ------------------------------------------------------------------------------------------------------------
 
-    /// Appends the message of a newcomer, which is taken out of `letter` if there is a place for it. The hot path of all forms of sending,
-    /// out of line once for all of them.
-    #[inline(never)]
-    fn append(&self, letter: &mut Option<Letter<A::Message>>) -> Result<(), NoPlace> {
+    /// Appends the message of a newcomer. Err: there is no place for it.
+    fn append(&self, letter: Letter<A::Message>) -> Result<(), (NoPlace, Letter<A::Message>)> {
         let next = self.cell.desk.post(letter)?;
         self.cell.then(next);
         Ok(())
@@ -73,24 +70,16 @@ impl<A: Actor> Addr<A> {
 
     /// The same for a message that has its place, or needs none; Err: the mailbox is closed.
     fn append_by(&self, letter: Letter<A::Message>, lane: Lane) -> Result<(), Letter<A::Message>> {
-        let mut letter = Some(letter);
-        match (self.cell.desk.post_by(&mut letter, lane), letter) {
-            (Err(_), Some(letter)) => Err(letter),
-            (next, _) => {
-                self.cell.then(next.unwrap_or(Next::Nothing));
-                Ok(())
-            }
-        }
+        let next = self.cell.desk.post_by(letter, lane)?;
+        self.cell.then(next);
+        Ok(())
     }
 
     /// Appends without waiting; Err: there is no place, and the policy is to wait for one.
-    #[inline]
     pub(super) fn append_now(&self, letter: Letter<A::Message>) -> Result<(), (NoPlace, Letter<A::Message>)> {
-        let mut letter = Some(letter);
-        match (self.append(&mut letter), letter) {
-            (Err(NoPlace::Full), Some(letter)) => self.append_to_full(letter),
-            (Err(no_place), Some(letter)) => Err((no_place, letter)),
-            _ => Ok(()),
+        match self.append(letter) {
+            Err((NoPlace::Full, letter)) => self.append_to_full(letter),
+            appended => appended,
         }
     }
 
@@ -114,7 +103,7 @@ impl<A: Actor> Addr<A> {
         }
     }
 
-    /// Appends, waiting for a place if need be. (In line: the message is made where it is taken from.)
+    /// Appends, waiting for a place if need be. (In line, with one way out of line: see `ActorDesk::post_plainly`.)
     #[inline(always)]
     pub(super) fn append_until(
         &self,
@@ -122,32 +111,31 @@ impl<A: Actor> Addr<A> {
         deadline: Option<u64>,
         site: &'static Location<'static>,
     ) -> Result<(), SendTimeoutError<Letter<A::Message>>> {
-        park::entry();
-        let mut letter = Some(letter);
-        match self.append(&mut letter) {
-            Ok(()) => {
-                // It is empty.
-                std::mem::forget(letter);
-                Ok(())
+        let refused = if park::passes() {
+            match self.cell.desk.post_plainly(letter) {
+                Ok(next) => {
+                    self.cell.then(next);
+                    return Ok(());
+                }
+                Err(letter) => letter,
             }
-            Err(no_place) => self.append_otherwise(letter, no_place, deadline, site),
-        }
+        } else {
+            letter
+        };
+        self.append_closely(refused, deadline, site)
     }
 
-    /// The message was not appended.
+    /// The same in all other cases.
     #[cold]
     #[inline(never)]
-    fn append_otherwise(
+    fn append_closely(
         &self,
-        letter: Option<Letter<A::Message>>,
-        no_place: NoPlace,
+        letter: Letter<A::Message>,
         deadline: Option<u64>,
         site: &'static Location<'static>,
     ) -> Result<(), SendTimeoutError<Letter<A::Message>>> {
-        let Some(letter) = letter else { return Ok(()) };
-        let appended =
-            if no_place == NoPlace::Full { self.append_to_full(letter) } else { Err((NoPlace::Closed, letter)) };
-        match appended {
+        park::entry();
+        match self.append_now(letter) {
             Ok(()) => Ok(()),
             Err((NoPlace::Full, letter)) => self.append_later(letter, deadline, site),
             Err((_, letter)) => Err(SendTimeoutError::Stopped(letter)),
@@ -177,7 +165,7 @@ impl<A: Actor> Addr<A> {
     /// # Errors
     /// With the message: the actor has ended or was asked to stop; or it sends to itself, and its mailbox is full.
     #[track_caller]
-    #[inline]
+    #[inline(always)]
     pub fn send(&self, message: A::Message) -> Result<(), SendError<A::Message>> {
         let sent = self.append_until(Letter::Message(message), None, Location::caller());
         sent.map_err(|error| without_timeout(error.map(opened)))
@@ -304,11 +292,13 @@ impl<A: Actor> Addr<A> {
                 }
             }
             let _noted = waiting.is_some().then(|| note(|| Detail::Actor(self.cell.clone())));
-            match asked.wait(WaitReason::ActorCall, deadline, site) {
-                Ok(answer) => answer,
-                Err(RecvTimeoutError::Timeout) => Err(CallError::TimedOut),
+            if !asked.wait(WaitReason::ActorCall, deadline, site) {
+                return Err(CallError::TimedOut);
+            }
+            match asked.take() {
+                Some(answer) => answer,
                 // A message without a handler: what it was to be made of is gone with it.
-                Err(RecvTimeoutError::Disconnected) => Err(CallError::Dropped),
+                None => Err(CallError::Dropped),
             }
         })
     }

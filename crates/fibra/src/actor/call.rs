@@ -67,16 +67,24 @@ enum Way<T> {
 }
 
 impl<R> Inner<R> {
-    #[inline]
+    /// (In line, so that the answer is written straight to the stack of the caller; see `prim::slot`.)
+    #[inline(always)]
     fn send(self, answer: Answer<R>) -> Result<(), Answer<R>> {
-        if let Some(edge) = &self.edge {
+        let Self { way, edge, caller: _ } = self;
+        if let Some(edge) = &edge {
             edge.has_ended();
         }
-        match self.way {
+        match way {
             Way::Stack(answerer) => answerer.send(answer),
-            Way::Future(sender) => sender.send(answer),
+            Way::Future(sender) => send_to_future(sender, answer),
         }
     }
+}
+
+#[cold]
+#[inline(never)]
+fn send_to_future<R>(sender: OneshotSender<Answer<R>>, answer: Answer<R>) -> Result<(), Answer<R>> {
+    sender.send(answer)
 }
 
 impl<R: Send> Refuse for Inner<R> {
@@ -100,8 +108,14 @@ impl<R: Send + 'static> Reply<R> {
     }
 
     /// Answers. If the caller does not wait any more, the answer is dropped.
-    pub fn send(self, answer: R) {
-        let _ = self.try_send(answer);
+    #[inline(always)]
+    pub fn send(mut self, answer: R) {
+        let inner = self.inner.take();
+        // There is nothing left to be dropped.
+        std::mem::forget(self);
+        if let Some(inner) = inner {
+            let _ = inner.send(Ok(answer));
+        }
     }
 
     /// Answers.

@@ -76,6 +76,10 @@ pub(super) struct Cell<A: Actor> {
 enum Turned {
     /// There is none left.
     Idle,
+    /// None was handled: the value is to be started first.
+    Starts,
+    /// None was handled: the actor was not RUNNABLE, or had no value.
+    Not,
     /// The budget is spent.
     Spent,
     End(StopReason),
@@ -195,25 +199,10 @@ impl<A: Actor> Cell<A> {
 
     /// Plays one turn. True: the next one is to be launched, behind others.
     fn play(self: &Arc<Self>, marks: &Marks) -> bool {
-        let (mut key, mut hand) = (None, Hand::EMPTY);
-        let is_ready = |key: &mut LifeKey<A>| matches!(self.life.open(key), Life::Here(..));
-        let mut first = self.desk.begin(&mut key, &mut hand, is_ready);
-        match first {
-            Take::Starts => {
-                first = Take::Nothing;
-                if let Some(Err(reason)) = key.as_mut().map(|key| self.enter(self.life.open(key), marks)) {
-                    self.finish(key, reason, None, marks);
-                    return false;
-                }
-            }
-            // S2-04, checked where an actor leaves the queue; S2-56.
-            Take::Not => panic!("fibra: a turn of an actor that is not runnable (a bug in fibra, please report it)"),
-            _ => {}
-        }
+        let (mut key, mut hand, mut begins) = (None, Hand::new(), true);
         loop {
             let mut kept = None;
-            let first = std::mem::replace(&mut first, Take::Nothing);
-            let messages = || self.messages(&mut key, first, &mut hand, marks, &mut kept);
+            let messages = || self.messages(&mut key, &mut hand, &mut begins, marks, &mut kept);
             let (reason, kept) = match catch_unwind(AssertUnwindSafe(messages)) {
                 Ok(Ok(Turned::Idle)) => return false,
                 Ok(Ok(Turned::Spent)) => match self.desk.pause(&mut key, || self.has_address()) {
@@ -221,6 +210,14 @@ impl<A: Actor> Cell<A> {
                     Pause::Launch => return true,
                     Pause::GoOn => continue,
                 },
+                Ok(Ok(Turned::Starts)) => match key.as_mut().map(|key| self.enter(self.life.open(key), marks)) {
+                    Some(Err(reason)) => (reason, None),
+                    _ => continue,
+                },
+                // S2-04, checked where an actor leaves the queue; S2-56.
+                Ok(Ok(Turned::Not)) => {
+                    panic!("fibra: a turn of an actor that is not runnable (a bug in fibra, please report it)")
+                }
                 Ok(Ok(Turned::End(reason))) => (reason, None),
                 Ok(Err(failure)) => (StopReason::Failed(failure), kept),
                 Err(payload) => (self.reason_of(payload), kept),
@@ -263,43 +260,50 @@ impl<A: Actor> Cell<A> {
         }
     }
 
-    /// Handles messages, up to the budget; `take` is what the turn found when it began.
+    /// Handles messages, up to the budget.
     #[inline(always)]
     fn messages(
         &self,
         key: &mut Option<LifeKey<A>>,
-        mut take: Take,
         hand: &mut Hand<A::Message>,
+        begins: &mut bool,
         marks: &Marks,
         kept: &mut Option<Box<Again<A::Message>>>,
     ) -> Result<Turned, Failure> {
+        let is_ready = |key: &mut LifeKey<A>| matches!(self.life.open(key), Life::Here(..));
         for _ in 0..self.core.budget {
-            if take == Take::Nothing {
-                take = self.desk.next(key, hand, || self.has_address());
-            }
+            let take = self.desk.next(std::mem::take(begins), key, hand, is_ready, || self.has_address());
             let Some(Life::Here(actor, ctx)) = key.as_mut().map(|key| self.life.open(key)) else {
-                return Ok(Turned::Idle);
+                return Ok(match take {
+                    Take::Rested => Turned::Idle,
+                    Take::Starts => Turned::Starts,
+                    _ => Turned::Not,
+                });
             };
-            let (message, crashes) = match std::mem::replace(&mut take, Take::Nothing) {
-                Take::Letter => match hand.letter.take() {
-                    Some(letter) => (letter.open(), 0),
-                    None => continue,
-                },
-                Take::Again => match hand.again.take() {
-                    Some(again) if again.crashes > 1 => {
-                        actor.on_poison(again.message, ctx);
-                        marks.answer(CallError::Dropped);
-                        continue;
-                    }
-                    Some(again) => (again.message, again.crashes),
-                    None => continue,
-                },
-                Take::Rested | Take::Nothing | Take::Starts | Take::Not => return Ok(Turned::Idle),
-                Take::Stop => return Ok(Turned::End(StopReason::Stopped)),
-                Take::Now => return Ok(Turned::End(StopReason::Shutdown)),
-                Take::Kill => return Ok(Turned::End(self.kill_reason())),
-                Take::Unreachable => return Ok(Turned::End(StopReason::Unreachable)),
-            };
+            let mut crashes = 0;
+            if take != Take::Message {
+                match take {
+                    Take::Make => make_in(hand),
+                    Take::Again => match hand.again.take() {
+                        Some(again) if again.crashes > 1 => {
+                            actor.on_poison(again.message, ctx);
+                            marks.answer(CallError::Dropped);
+                            continue;
+                        }
+                        Some(again) => {
+                            crashes = again.crashes;
+                            hand.message.put(again.message);
+                        }
+                        None => return Ok(Turned::Not),
+                    },
+                    Take::Stop => return Ok(Turned::End(StopReason::Stopped)),
+                    Take::Now => return Ok(Turned::End(StopReason::Shutdown)),
+                    Take::Kill => return Ok(Turned::End(self.kill_reason())),
+                    Take::Unreachable => return Ok(Turned::End(StopReason::Unreachable)),
+                    _ => return Ok(Turned::Not),
+                }
+            }
+            let message = hand.message.take();
             if let Some(message) = A::redeliver(&message) {
                 *kept = Some(Box::new(Again { message, crashes: crashes + 1 }));
             }
@@ -430,6 +434,15 @@ impl<A: Actor> AnyCell for Cell<A> {
 impl<A: Actor> fmt::Debug for Cell<A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Cell").field("core", &self.core).field("desk", &self.desk).finish()
+    }
+}
+
+/// Makes the message in the turn's hand.
+#[cold]
+#[inline(never)]
+fn make_in<M>(hand: &mut Hand<M>) {
+    if let Some(make) = hand.make.take() {
+        hand.message.put(make.make());
     }
 }
 

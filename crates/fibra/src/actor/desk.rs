@@ -76,17 +76,30 @@ impl<M, V> ActorDesk<M, V> {
 
     // ---- senders ------------------------------------------------------------------------------------------------------------
 
-    /// Appends the message of a newcomer, which is taken out of `letter` if it can be. (One caller: it is inlined there.)
-    #[inline(always)]
-    pub(super) fn post(&self, letter: &mut Option<Letter<M>>) -> Result<Next, NoPlace> {
+    /// Appends the message of a newcomer, or gives it back.
+    pub(super) fn post(&self, letter: Letter<M>) -> Result<Next, (NoPlace, Letter<M>)> {
         self.with(|mut word, mail| {
             mail.append(letter)?;
             Ok(Next::launch_if(word.ensure_turn()))
         })
     }
 
-    /// The same for a message that goes this way.
-    pub(super) fn post_by(&self, letter: &mut Option<Letter<M>>, lane: Lane) -> Result<Next, NoPlace> {
+    /// The same if there is nothing in the way; else by [`post`](Self::post). In line where the message is made, and with nothing in it
+    /// that may unwind: so that the message can be written straight to its place.
+    #[inline(always)]
+    pub(super) fn post_plainly(&self, letter: Letter<M>) -> Result<Next, Letter<M>> {
+        let Some(mut held) = self.places.room().try_lock() else { return Err(letter) };
+        let (bits, mail) = held.parts();
+        mail.append_plainly(letter)?;
+        if seeded_bug("actor_plain_post_silent") {
+            // Leaves it to others to launch a turn.
+            return Ok(Next::Nothing);
+        }
+        Ok(Next::launch_if(Word(bits).ensure_turn()))
+    }
+
+    /// Appends a message that goes this way. Err: closed.
+    pub(super) fn post_by(&self, letter: Letter<M>, lane: Lane) -> Result<Next, Letter<M>> {
         self.with(|mut word, mail| {
             mail.append_by(letter, lane)?;
             Ok(Next::launch_if(word.ensure_turn()))
@@ -136,35 +149,19 @@ impl<M, V> ActorDesk<M, V> {
 
     // ---- turns --------------------------------------------------------------------------------------------------------------
 
-    /// The turn begins: gives the value, and what is to be done first. `is_ready`: the value takes messages.
+    /// What is to be done next. If `begins`, the turn begins with that: it takes the value out, which `is_ready` if it takes messages. If
+    /// there is nothing to do, and if `may_rest`, the value is put back and the actor is EMPTY.
     #[inline(always)]
-    pub(super) fn begin(
+    pub(super) fn next(
         &self,
+        begins: bool,
         value: &mut Option<V>,
         hand: &mut Hand<M>,
         is_ready: impl FnOnce(&mut V) -> bool,
+        may_rest: impl FnOnce() -> bool,
     ) -> Take {
-        let mut settles = false;
-        let taken = self.with(|mut word, mail| {
-            if !word.begin() {
-                return Take::Not;
-            }
-            *value = mail.value.take();
-            match value.as_mut().map(is_ready) {
-                None => Take::Not,
-                Some(false) => Take::Starts,
-                // (A turn that was launched for nothing ends by `next`.)
-                Some(true) => take(&word, mail, hand, &mut settles),
-            }
-        });
-        self.settle_if(settles);
-        taken
-    }
-
-    /// What is to be done next. If there is nothing, and if `may_rest`, the value is put back and the actor is EMPTY.
-    #[inline(always)]
-    pub(super) fn next(&self, value: &mut Option<V>, hand: &mut Hand<M>, may_rest: impl FnOnce() -> bool) -> Take {
         if seeded_bug("actor_looks_before_empty")
+            && !begins
             && self.with(|word, mail| word.seen().requests() == 0 && !mail.has_work())
         {
             // Looks, and goes EMPTY in another step.
@@ -177,21 +174,46 @@ impl<M, V> ActorDesk<M, V> {
                 Take::Rested
             });
         }
-        let (mut settles, mut unused) = (false, None);
-        let taken = self.with(|mut word, mail| match take(&word, mail, hand, &mut settles) {
+        let mut held = self.places.room().lock();
+        let (bits, mail) = held.parts();
+        let mut word = Word(bits);
+        if begins {
+            if !word.begin() {
+                return Take::Not;
+            }
+            *value = mail.value.take();
+            match value.as_mut().map(is_ready) {
+                None => return Take::Not,
+                Some(false) => return Take::Starts,
+                Some(true) => {}
+            }
+        }
+        let requests = word.seen().requests();
+        if requests != 0 && (mail.has_work() || !seeded_bug("actor_rests_over_requests")) {
+            return if requests & KILL != 0 { Take::Kill } else { Take::Now };
+        }
+        let take = mail.next(hand);
+        match take {
+            // (Only with a message: nothing else makes a place free here, and a turn that rests has no word any more under which to call
+            // wakers.)
+            Take::Message | Take::Make => {
+                let settles = mail.passes_waiters();
+                drop(held);
+                self.settle_if(settles);
+                take
+            }
             Take::Nothing if !may_rest() => Take::Unreachable,
             Take::Nothing => {
                 let rested = word.rest();
                 debug_assert!(rested || cfg!(any(loom, shuttle)), "what was asked is to be done first");
                 mail.value = value.take();
-                unused = mail.unused();
+                let unused = mail.unused();
+                drop(held);
+                drop(unused);
                 Take::Rested
             }
-            taken => taken,
-        });
-        self.settle_if(settles);
-        drop(unused);
-        taken
+            _ => take,
+        }
     }
 
     /// Places have become free that senders wait for.
@@ -294,19 +316,6 @@ impl<M, V> ActorDesk<M, V> {
     pub(super) fn end(&self) {
         self.with(|mut word, _| word.end());
     }
-}
-
-/// What is to be done; and whether places have become free that senders wait for.
-#[inline(always)]
-fn take<M, V>(word: &Word<'_>, mail: &mut MailboxContents<M, V>, hand: &mut Hand<M>, settles: &mut bool) -> Take {
-    let requests = word.seen().requests();
-    if requests != 0 && (mail.has_work() || !seeded_bug("actor_rests_over_requests")) {
-        return if requests & KILL != 0 { Take::Kill } else { Take::Now };
-    }
-    let taken = mail.next(hand);
-    // (Only with a message: nothing else makes a place free here, and a turn that rests has no word any more under which to call wakers.)
-    *settles = taken == Take::Letter && mail.passes_waiters();
-    taken
 }
 
 impl<M, V> fmt::Debug for ActorDesk<M, V> {

@@ -1,16 +1,19 @@
 //! What lies in a mailbox: ordinary messages and their bound, urgent ones, the mark of a stop; and, between turns, the actor's value.
 //!
-//! Above: `desk`, which keeps it under the lock that is the state word, and `places`, which lets senders wait. Below: nothing. No method
+//! Above: `desk`, which keeps it under the lock that is the state word, and `places`, which lets senders wait. Below: `prim`. No method
 //! calls user code or waits: what is dropped goes to the caller.
 //!
 //! Invariants
 //! * `len() + reserved <= capacity`, but for a message of DropOldest whose places are all reserved, which is dropped itself.
-//! * The oldest ordinary message is in `first`; `queue` has others only while there is a first one.
+//! * A message goes to `first` if there is no other, else to `queue`: so that in `first` is older than those in `queue`.
+//! * A message is moved twice: to its place in here, and from there to the turn's hand (see `prim::slot` for why that matters).
 //! * Urgent messages come before all others; each lane is first in, first out. Only the ordinary lane is bounded.
 
 use std::any::Any;
 use std::collections::VecDeque;
 use std::fmt;
+
+use crate::prim::slot::Slot;
 
 /// Buffers above this many bytes are not kept by an actor without messages.
 const KEPT_BYTES: usize = 256;
@@ -70,22 +73,44 @@ pub(super) enum NoPlace {
     TimedOut,
 }
 
-/// What a turn has taken out of the mailbox and not handled yet. (Written in place: messages are moved once.)
+/// What a turn has taken out of the mailbox and not handled yet.
 pub(super) struct Hand<M> {
-    pub(super) letter: Option<Letter<M>>,
+    pub(super) message: Slot<M>,
+    /// With [`Take::Make`].
+    pub(super) make: Option<Box<dyn Make<M>>>,
+    /// With [`Take::Again`].
     pub(super) again: Option<Box<Again<M>>>,
 }
 
 impl<M> Hand<M> {
-    pub(super) const EMPTY: Self = Self { letter: None, again: None };
+    #[inline(always)]
+    pub(super) fn new() -> Self {
+        Self { message: Slot::new(), make: None, again: None }
+    }
+
+    #[inline(always)]
+    fn put(&mut self, letter: Letter<M>) -> Take {
+        match letter {
+            Letter::Message(message) => {
+                self.message.put(message);
+                Take::Message
+            }
+            Letter::Make(make) => {
+                self.make = Some(make);
+                Take::Make
+            }
+        }
+    }
 }
 
-/// What a turn finds.
+/// What a turn is to do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Take {
-    /// A message, which is in its hand.
-    Letter,
-    /// The same of one that has crashed its actor before.
+    /// To handle the message in its hand.
+    Message,
+    /// The same with one that it makes first.
+    Make,
+    /// The same with one that has crashed its actor before.
     Again,
     /// Asked to stop, and everything that was there then is handled.
     Stop,
@@ -105,7 +130,7 @@ pub(super) enum Take {
     Not,
 }
 
-/// Messages behind the first one.
+/// Messages beside or behind the first one.
 #[allow(clippy::box_collection)] // A mailbox without a second message has 8 bytes for it instead of 32.
 type Queue<M> = Box<VecDeque<Letter<M>>>;
 
@@ -132,7 +157,7 @@ impl<M> Rare<M> {
 
 /// See the header. `V` is what the actor leaves here between turns.
 pub(super) struct MailboxContents<M, V> {
-    /// The oldest message. Most mailboxes never hold a second one, and so never have a buffer.
+    /// Most mailboxes never hold a second message, and so never have a buffer.
     first: Option<Letter<M>>,
     queue: Option<Queue<M>>,
     rare: Option<Box<Rare<M>>>,
@@ -181,8 +206,7 @@ impl<M, V> MailboxContents<M, V> {
 
     #[inline]
     pub(super) fn has_work(&self) -> bool {
-        // (A queue has messages only behind a first one.)
-        self.first.is_some() || self.rare.as_ref().is_some_and(|rare| rare.has_work())
+        self.len() != 0 || self.rare.as_ref().is_some_and(|rare| rare.has_work())
     }
 
     pub(super) fn is_closed(&self) -> bool {
@@ -292,40 +316,67 @@ impl<M, V> MailboxContents<M, V> {
 
     // ---- messages -----------------------------------------------------------------------------------------------------------
 
-    /// Takes the message of a newcomer out of `letter` if there is a place for it.
+    /// Is there a place for the message of a newcomer?
     #[inline(always)]
-    pub(super) fn append(&mut self, letter: &mut Option<Letter<M>>) -> Result<(), NoPlace> {
+    fn admits(&self) -> Result<(), NoPlace> {
         if self.closed {
             return Err(NoPlace::Closed);
         }
-        if self.free_for_all() == 0 {
-            return Err(NoPlace::Full);
+        if self.free_for_all() == 0 { Err(NoPlace::Full) } else { Ok(()) }
+    }
+
+    /// Appends the message of a newcomer, if there is a place for it.
+    pub(super) fn append(&mut self, letter: Letter<M>) -> Result<(), (NoPlace, Letter<M>)> {
+        match self.admits() {
+            Ok(()) => {
+                self.push(letter);
+                Ok(())
+            }
+            Err(no_place) => Err((no_place, letter)),
         }
-        self.push_from(letter);
+    }
+
+    /// The same if there is room for it in memory, too. Nothing in here unwinds: what has to be dropped by one who unwinds has to lie in
+    /// memory before it is written to its place.
+    #[inline(always)]
+    pub(super) fn append_plainly(&mut self, letter: Letter<M>) -> Result<(), Letter<M>> {
+        if self.admits().is_err() {
+            return Err(letter);
+        }
+        match &mut self.queue {
+            Some(queue) if self.first.is_some() || !queue.is_empty() => {
+                if queue.len() == queue.capacity() {
+                    return Err(letter);
+                }
+                queue.push_back(letter);
+            }
+            None if self.first.is_some() => return Err(letter),
+            // (There is nothing to be dropped.)
+            _ => std::mem::forget(self.first.replace(letter)),
+        }
         Ok(())
     }
 
-    /// The same for a message that goes this way.
-    pub(super) fn append_by(&mut self, letter: &mut Option<Letter<M>>, lane: Lane) -> Result<(), NoPlace> {
+    /// Appends a message that goes this way. Err: it is closed.
+    pub(super) fn append_by(&mut self, letter: Letter<M>, lane: Lane) -> Result<(), Letter<M>> {
         if lane == Lane::Reserved {
             self.reserved -= 1;
         }
         if self.closed {
-            return Err(NoPlace::Closed);
+            return Err(letter);
         }
         match lane {
-            Lane::Urgent => self.rare().urgent.extend(letter.take()),
-            Lane::Reserved => self.push_from(letter),
+            Lane::Urgent => self.rare().urgent.push_back(letter),
+            Lane::Reserved => self.push(letter),
         }
         Ok(())
     }
 
-    /// Moves the message from place to place, if it is the only one.
-    #[inline(always)]
-    fn push_from(&mut self, letter: &mut Option<Letter<M>>) {
-        if self.first.is_none() {
-            self.first = letter.take();
-        } else if let Some(letter) = letter.take() {
+    /// Appends an ordinary message, for which there is a place.
+    fn push(&mut self, letter: Letter<M>) {
+        if self.len() == 0 {
+            self.first = Some(letter);
+        } else {
             self.queue.get_or_insert_default().push_back(letter);
         }
     }
@@ -361,17 +412,15 @@ impl<M, V> MailboxContents<M, V> {
         (self.len() + urgent, dropped)
     }
 
-    fn push(&mut self, letter: Letter<M>) {
-        self.push_from(&mut Some(letter));
-    }
-
     #[inline(always)]
     fn pop(&mut self) -> Option<Letter<M>> {
-        let oldest = self.first.take()?;
-        if let Some(queue) = &mut self.queue {
-            self.first = queue.pop_front();
+        if self.first.is_some() {
+            return self.first.take();
         }
-        Some(oldest)
+        match &mut self.queue {
+            Some(queue) => queue.pop_front(),
+            None => None,
+        }
     }
 
     /// What is to be done next.
@@ -386,9 +435,10 @@ impl<M, V> MailboxContents<M, V> {
     /// The oldest ordinary message, or `otherwise`.
     #[inline(always)]
     fn hand_out(&mut self, hand: &mut Hand<M>, otherwise: Take) -> Take {
-        debug_assert!(hand.letter.is_none(), "a message is handled before the next one is taken");
-        hand.letter = self.pop();
-        if hand.letter.is_some() { Take::Letter } else { otherwise }
+        match self.pop() {
+            Some(letter) => hand.put(letter),
+            None => otherwise,
+        }
     }
 
     #[cold]
@@ -400,8 +450,7 @@ impl<M, V> MailboxContents<M, V> {
             return Take::Again;
         }
         if let Some(letter) = rare.urgent.pop_front() {
-            hand.letter = Some(letter);
-            return Take::Letter;
+            return hand.put(letter);
         }
         match rare.until_stop {
             0 => Take::Stop,
@@ -504,14 +553,15 @@ mod tests {
     fn a_waiter_is_passed_a_bounded_number_of_times() {
         let mut mail = MailboxContents::<u32, ()>::new(4, None);
         for number in 0..4 {
-            assert!(mail.append(&mut Some(Letter::Message(number))).is_ok());
+            assert!(mail.append(Letter::Message(number)).is_ok());
         }
+        assert!(matches!(mail.append(Letter::Message(4)), Err((NoPlace::Full, _))));
         mail.set_awaited(true);
         for passed in 1..=4 {
             assert!(mail.pop().is_some());
             assert_eq!(mail.passes_waiters(), passed == 4);
             if passed < 4 {
-                assert!(mail.append(&mut Some(Letter::Message(passed))).is_ok());
+                assert!(mail.append(Letter::Message(passed)).is_ok());
             }
         }
         assert!(mail.call(false) && !mail.let_go(false));

@@ -13,7 +13,6 @@ use std::mem::ManuallyDrop;
 use std::panic::Location;
 use std::task::Waker;
 
-use super::error::RecvTimeoutError;
 use crate::prim::bug::seeded_bug;
 use crate::prim::cell::UnsafeCell;
 #[cfg(not(any(loom, shuttle)))]
@@ -46,27 +45,29 @@ pub(crate) struct Asked<'a, T> {
 }
 
 impl<T> Asked<'_, T> {
-    /// Waits for the answer. Cancellation unwinds. After a timeout there is none any more.
-    ///
-    /// # Errors
-    /// There was no answer in time; or the answerer is gone without one, or the answer was taken before.
+    /// Waits until there is an answer, or the answerer is gone without one. Cancellation unwinds. False: it took too long, and there will
+    /// be no answer any more.
     #[inline(always)]
-    pub(crate) fn wait(
-        &self,
-        reason: WaitReason,
-        deadline: Option<u64>,
-        site: &'static Location<'static>,
-    ) -> Result<T, RecvTimeoutError> {
+    pub(crate) fn wait(&self, reason: WaitReason, deadline: Option<u64>, site: &'static Location<'static>) -> bool {
         if !self.question.is_answered() {
             let how = Wait { reason, object: self.question.object(), site, deadline };
             // (If time was up, the answer may have come in the last moment.)
             if park::wait(self, how) == Outcome::TimedOut && self.question.close() {
-                return Err(RecvTimeoutError::Timeout);
+                return false;
             }
         }
+        true
+    }
+
+    /// The answer, once it was waited for; `None` if it will not come, or was taken before. (Apart from the wait: put together with an
+    /// error of another size, it would go through memory in odd pieces; see `prim::slot`.)
+    #[inline(always)]
+    pub(crate) fn take(&self) -> Option<T> {
+        if !self.question.is_answered() {
+            return None;
+        }
         // SAFETY: answered: the answerer has written, and does not touch the slot any more.
-        let answer = self.slot.with_mut(|slot| unsafe { (*slot).take() });
-        answer.ok_or(RecvTimeoutError::Disconnected)
+        self.slot.with_mut(|slot| unsafe { (*slot).take() })
     }
 }
 

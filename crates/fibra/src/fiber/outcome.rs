@@ -157,28 +157,46 @@ impl JoinState {
     /// done.
     #[inline(always)]
     pub(crate) fn finish_unless_joined(&self, outcome: FiberEnd) -> Option<Finish> {
-        // Relaxed: confirmed by the compare-exchange.
-        let now = self.0.load(Ordering::Relaxed);
+        let (now, over) = (self.look_at_end(), DONE | READY | outcome.to_bits());
         if now & (LOCKED | JOINERS) != 0 && !seeded_bug("finish_overlooks_joiner") {
             return None;
         }
+        if now & DETACHED != 0 {
+            return Some(self.finish_alone(now | over));
+        }
         // AcqRel: as in `finish_contended`. Relaxed on failure: nothing was done.
-        let over = now | DONE | READY | outcome.to_bits();
-        self.0.compare_exchange(now, over, Ordering::AcqRel, Ordering::Relaxed).ok()?;
-        Some(if now & DETACHED != 0 { Finish::Recycle } else { Finish::LeaveToHandle })
+        self.0.compare_exchange(now, now | over, Ordering::AcqRel, Ordering::Relaxed).ok()?;
+        Some(Finish::LeaveToHandle)
+    }
+
+    /// The word, to the fiber's side at its end.
+    #[inline(always)]
+    fn look_at_end(&self) -> u32 {
+        // Acquire: pairs with `detach`, if DETACHED is seen; else a compare-exchange follows. (Relaxed: a bug.)
+        self.0.load(if seeded_bug("finish_detached_relaxed") { Ordering::Relaxed } else { Ordering::Acquire })
+    }
+
+    /// There is no handle, so no other thread writes the word any more, or waits for what is in it.
+    #[inline(always)]
+    fn finish_alone(&self, over: u32) -> Finish {
+        debug_assert!(over & JOINERS == 0, "a joiner keeps the handle alive");
+        // Relaxed: the frame is this thread's alone.
+        self.0.store(over, Ordering::Relaxed);
+        Finish::Recycle
     }
 
     /// The fiber has ended, and nothing of it is left on its stack. If a joiner waits, the joiner list comes back locked.
     #[inline(always)]
     pub(crate) fn finish(&self, outcome: FiberEnd) -> Finish {
-        // Relaxed: confirmed by the compare-exchange.
-        let now = self.0.load(Ordering::Relaxed);
-        if now & LOCKED == 0 && !seeded_bug("finish_locks_late") {
+        let now = self.look_at_end();
+        if now & (LOCKED | DETACHED) == 0 && !seeded_bug("finish_locks_late") {
             let over = now | DONE | READY | outcome.to_bits() | lock_for(now);
             // AcqRel: as below. Relaxed on failure: retried.
             if self.0.compare_exchange(now, over, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
                 return Finish::after(now);
             }
+        } else if now & (LOCKED | DETACHED) == DETACHED {
+            return self.finish_alone(now | DONE | READY | outcome.to_bits());
         }
         self.finish_contended(outcome)
     }

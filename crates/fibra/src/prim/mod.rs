@@ -29,6 +29,7 @@ pub(crate) mod peek;
 pub(crate) mod policy;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod slab;
+pub(crate) mod slot;
 pub(crate) mod spin;
 pub(crate) mod sync;
 pub(crate) mod tape;

@@ -168,32 +168,50 @@ impl<T> WordLock<T> {
     #[inline(always)]
     pub(crate) fn with<R>(&self, f: impl FnOnce(&mut u32, &mut T) -> R) -> R {
         let mut held = self.lock();
+        let state = &mut held.state;
         // SAFETY: LOCKED is ours until `held` is dropped, so this is the only access.
-        self.value.with_mut(|value| f(&mut held.state, unsafe { &mut *value }))
+        self.value.with_mut(|value| f(state, unsafe { &mut *value }))
     }
 
+    /// Locks it until the answer is dropped: for paths on which not even a closure may come between (which is in line or not as the
+    /// compiler likes). As short as [`with`](Self::with), and without user code.
     #[inline(always)]
-    fn lock(&self) -> HeldWord<'_> {
+    pub(crate) fn lock(&self) -> HeldWord<'_, T> {
+        match self.try_lock() {
+            Some(held) => held,
+            None => self.lock_slow(),
+        }
+    }
+
+    /// The same if it is free.
+    #[inline(always)]
+    pub(crate) fn try_lock(&self) -> Option<HeldWord<'_, T>> {
         // Relaxed: a guess; the compare-exchange does the ordering.
         let seen = self.word.load(Ordering::Relaxed);
         // Acquire: pairs with the release store of the unlock. Relaxed on failure: nothing is read.
         let taken = seen & LOCKED == 0
             && self.word.compare_exchange(seen, seen | LOCKED, Ordering::Acquire, Ordering::Relaxed).is_ok();
-        let state = if taken { seen } else { self.lock_slow(seen & !LOCKED) };
+        taken.then(|| self.held(seen))
+    }
+
+    #[inline(always)]
+    fn held(&self, state: u32) -> HeldWord<'_, T> {
         #[cfg(all(debug_assertions, not(any(loom, shuttle))))]
         held::change(1);
-        HeldWord { word: &self.word, state }
+        HeldWord { lock: self, state }
     }
 
     // Out of line, as in `RawSpin`.
     #[cold]
     #[inline(never)]
-    fn lock_slow(&self, mut free: u32) -> u32 {
+    fn lock_slow(&self) -> HeldWord<'_, T> {
+        // Relaxed: a guess.
+        let mut free = self.word.load(Ordering::Relaxed) & !LOCKED;
         let mut spins = 0;
         loop {
             // Acquire: as in `lock`. Relaxed on failure: tried again.
             match self.word.compare_exchange(free, free | LOCKED, Ordering::Acquire, Ordering::Relaxed) {
-                Ok(state) => return state,
+                Ok(state) => return self.held(state),
                 Err(actual) => free = actual & !LOCKED,
             }
             #[cfg(not(any(loom, shuttle)))]
@@ -223,18 +241,27 @@ impl<T> std::fmt::Debug for WordLock<T> {
 }
 
 /// A [`WordLock`] that is held, and the state that it is left in. Unlocks also when something panics.
-struct HeldWord<'a> {
-    word: &'a AtomicU32,
+pub(crate) struct HeldWord<'a, T> {
+    lock: &'a WordLock<T>,
     state: u32,
 }
 
-impl Drop for HeldWord<'_> {
+impl<T> HeldWord<'_, T> {
+    /// State and value.
+    #[inline(always)]
+    pub(crate) fn parts(&mut self) -> (&mut u32, &mut T) {
+        // SAFETY: LOCKED is ours until this is dropped, and this is borrowed as long as the answer lives: it is the only access.
+        (&mut self.state, self.lock.value.with_mut(|value| unsafe { &mut *value }))
+    }
+}
+
+impl<T> Drop for HeldWord<'_, T> {
     #[inline(always)]
     fn drop(&mut self) {
         #[cfg(all(debug_assertions, not(any(loom, shuttle))))]
         held::change(-1);
         // Release: pairs with the acquire of the next holder, and of a look. A store: no other thread writes a word that is locked.
-        self.word.store(self.state & !LOCKED, Ordering::Release);
+        self.lock.word.store(self.state & !LOCKED, Ordering::Release);
     }
 }
 

@@ -631,7 +631,7 @@ fn is_killed_between_two_lives(pause: Duration) -> bool {
             sup.child("probe", move || Ok::<_, Failure>(Probe { hooks: Some(hooks.clone()), ..Probe::default() }));
         let sup = sup.spawn();
         assert_eq!(said.recv().unwrap(), "started");
-        let began = std::time::Instant::now();
+        let began = fibra::time::Instant::now();
         let in_time = || began.elapsed() < pause / 2;
         probe.send(crate::probe::failing("as asked")).unwrap();
         assert!(said.recv().unwrap().starts_with("stopping"));

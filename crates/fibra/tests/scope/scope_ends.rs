@@ -522,7 +522,7 @@ fn a_panic_that_was_taken_is_no_news() {
     let runtime = Runtime::builder().workers(2).build().unwrap();
     let _entered = runtime.handle().enter();
     // So many rounds take a second on two free cores, and a minute where others use them: the body spins, and the child needs a core.
-    let began = std::time::Instant::now();
+    let began = fibra::time::Instant::now();
     for round in (0..20_000).take_while(|_| began.elapsed() < Duration::from_secs(10)) {
         fibra::scope(|s| {
             let (go, gone) = bounded(1);

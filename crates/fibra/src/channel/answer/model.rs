@@ -6,11 +6,15 @@
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 
 use super::*;
+use crate::channel::error::RecvTimeoutError;
 use crate::prim::model::{check, thread};
 use crate::wait::park::{cancel, me};
 
 fn wait(asked: &Asked<'_, Box<u32>>, deadline: Option<u64>) -> Result<u32, RecvTimeoutError> {
-    asked.wait(WaitReason::ActorCall, deadline, Location::caller()).map(|answer| *answer)
+    if !asked.wait(WaitReason::ActorCall, deadline, Location::caller()) {
+        return Err(RecvTimeoutError::Timeout);
+    }
+    asked.take().map(|answer| *answer).ok_or(RecvTimeoutError::Disconnected)
 }
 
 // The answer is received, whether it comes before, during or after the caller goes to sleep.

@@ -5,9 +5,9 @@
 //!
 //! Per pooled size, in the order in which `take` looks:
 //!
-//! 1. `hot`: a list of stacks that ran a fiber before, the last given first: its top page is in the cache and mapped.
-//! 2. `spare`: a second list, full. Two lists and not one, so that a worker at the boundary does not go to the depot at
-//!    every other step, and so that spilling hands over a whole list without walking it.
+//! 1. `hot`: stacks that ran a fiber before, the last given first: its top page is in the cache and mapped.
+//! 2. `spare`: a second array of them, full. Two and not one, so that a worker at the boundary does not go to the depot at
+//!    every other step, and so that spilling hands over a whole array.
 //! 3. the depot of warm batches, which other workers filled;
 //! 4. `cold`: stacks without memory, not touched until they are taken, since their first page is the price of a stack;
 //! 5. the depot of cold batches, and then new slots from the arena.
@@ -334,7 +334,7 @@ impl Shelf {
     }
 }
 
-/// Leaves a list to the other workers, and asks for the trimmer if there are many.
+/// Leaves stacks to the other workers, and asks for the trimmer if there are many.
 fn put(class: usize, batch: Warm) {
     WARM[class].put(batch);
     if trim::is_fat(class) {

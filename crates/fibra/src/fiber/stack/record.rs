@@ -1,6 +1,6 @@
 //! [`Stack`], and the record that sits at the top of each.
 //!
-//! Above: the frame keeps its stack's pointer and uses the record's user area; `cache` links records into lists. Below:
+//! Above: the frame keeps its stack's pointer and uses the record's user area; `cache` keeps free stacks. Below:
 //! `guard`.
 //!
 //! The record costs no memory of its own: it lies on the page that the first frames of a fiber touch anyway. Picture
