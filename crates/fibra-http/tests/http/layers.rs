@@ -51,17 +51,25 @@ fn veil(mut stream: TcpStream) -> io::Result<Layered<Veiled>> {
 fn over_a_layer() {
     let _watchdog = watchdog(60);
     let (errors, told) = fibra::channel::unbounded();
-    let server = Server::builder()
-        .head_timeout(Duration::from_millis(200))
-        .on_error(move |error, _| errors.send(error.to_string()).unwrap())
-        .bind("127.0.0.1:0")
-        .unwrap();
-    let (address, stopper) = (server.local_addr().unwrap(), server.stopper());
-    let serving = std::thread::spawn(move || {
-        fibra::run(|| server.serve_over(veil, |request: &mut Request<'_>| request.path().to_owned()))
+    // The one is patient, and the other is not.
+    let [patient, hasty] = [Duration::from_secs(60), Duration::from_millis(200)].map(|head_timeout| {
+        let errors = errors.clone();
+        Server::builder()
+            .head_timeout(head_timeout)
+            .on_error(move |error, _| errors.send(error.to_string()).unwrap())
+            .bind("127.0.0.1:0")
+            .unwrap()
     });
+    let stoppers = [patient.stopper(), hasty.stopper()];
+    let (address, hastily) = (patient.local_addr().unwrap(), hasty.local_addr().unwrap());
+    let serve = |server: Server| {
+        std::thread::spawn(move || {
+            fibra::run(|| server.serve_over(veil, |request: &mut Request<'_>| request.path().to_owned()))
+        })
+    };
+    let mut serving = vec![serve(patient)];
     let veiled = |text: &str| text.bytes().map(|byte| byte ^ KEY).collect::<Vec<u8>>();
-    let connect = || {
+    let connect = |address: std::net::SocketAddr| {
         let stream = std::net::TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
         stream
@@ -73,37 +81,38 @@ fn over_a_layer() {
         String::from_utf8(all).unwrap()
     };
 
-    let mut client = connect();
+    let mut client = connect(address);
     client.write_all(b"hello").unwrap();
     client.write_all(&veiled("GET /one HTTP/1.1\r\nHost: t\r\n\r\nGET /two HTTP/1.0\r\n\r\n")).unwrap();
     let said = rest(client);
     assert!(said.contains("\r\n\r\n/one") && said.ends_with("\r\n\r\n/twogoodbye"), "{said}");
 
     // The layer writes its farewell before it is closed.
-    let mut client = connect();
+    let mut client = connect(address);
     client.write_all(b"hello").unwrap();
     client.write_all(&veiled("rubbish\r\n\r\n")).unwrap();
     let said = rest(client);
     assert!(said.starts_with("HTTP/1.1 400 ") && said.ends_with("goodbye"), "{said}");
     assert_eq!(told.recv().unwrap(), "the head of the request is malformed");
 
-    // Time-outs reach through the layer.
-    let mut client = connect();
+    // Time-outs reach through the layer. (What the client says is there before the server listens: it comes in time.)
+    let mut client = connect(hastily);
     client.write_all(b"hello").unwrap();
     client.write_all(&veiled("GET / HTTP/1.1\r\n")).unwrap();
+    serving.push(serve(hasty));
     assert!(rest(client).starts_with("HTTP/1.1 408 "));
     assert_eq!(told.recv().unwrap(), "the head of the request took too long");
 
     // A handshake that fails, and a handshake that never comes.
-    let mut client = connect();
+    let mut client = connect(address);
     client.write_all(b"hullo").unwrap();
     assert_eq!(rest(client), "");
     assert_eq!(told.recv().unwrap(), "no hello");
-    assert_eq!(rest(connect()), "");
+    assert_eq!(rest(connect(hastily)), "");
     assert_eq!(told.recv().unwrap(), "time was up");
 
-    stopper.drain(Duration::from_secs(60));
-    assert_eq!(serving.join().unwrap().unwrap().cut_off, 0);
+    stoppers.iter().for_each(|stopper| stopper.drain(Duration::from_secs(60)));
+    serving.into_iter().for_each(|serving| assert_eq!(serving.join().unwrap().unwrap().cut_off, 0));
 }
 
 /// A transport that records the calls on it.

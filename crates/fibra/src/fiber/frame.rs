@@ -36,8 +36,8 @@ use super::stack::{StackSize, StackTop};
 use crate::prim::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use crate::prim::cell::UnsafeCell;
 use crate::prim::peek::peek_words;
-use crate::prim::prefetch;
 use crate::prim::sync::Mutex;
+use crate::prim::{prefetch, prefetch_many};
 pub(crate) use crate::waiter::flags::{FlagSet, flag};
 use crate::waiter::node::{WaitList, Waiter, WaiterKind, WaiterRef};
 use crate::waiter::word::{Ticket, WaiterState};
@@ -259,6 +259,28 @@ impl Frame {
         let address = ptr::from_ref(self).cast::<u8>();
         prefetch(address);
         prefetch(address.wrapping_add(64));
+    }
+
+    /// Fetches the whole frame of a fiber that is about to be woken. One of many such calls, as are the next two.
+    #[inline(always)]
+    pub(crate) fn fetch(&'static self) {
+        let address = ptr::from_ref(self).cast::<u8>();
+        (0..size_of::<Frame>()).step_by(64).for_each(|line| prefetch_many(address.wrapping_add(line)));
+    }
+
+    /// Fetches its stack, if it has one.
+    #[inline(always)]
+    pub(crate) fn fetch_stack(&self) {
+        // Relaxed: an address that is not read through. (Null does no harm.)
+        StackTop::fetch(self.stack.load(Ordering::Relaxed));
+    }
+
+    /// Fetches the links that change when this fiber, which is the calling worker's, ends.
+    #[inline(always)]
+    pub(crate) fn fetch_neighbours(&self) {
+        for neighbour in [self.prev_started.get(), self.next_started.get()] {
+            prefetch_many(neighbour.cast::<u8>().wrapping_add(mem::offset_of!(Frame, prev_started)));
+        }
     }
 
     /// Prefetches what a census reads at the top of its stack, if it has one.

@@ -7,6 +7,7 @@
 //! stack/       arenas, guards, pools                                      overflow.rs the report when a guard is touched
 //! context/     the switch: ours on x86_64, corosensei, or a thread per fiber
 //! debugger.rs  where a debugger finds all of that
+//! donor.rs     a thread that lends its thread-locals to a fiber           donors.rs   those that are started ahead
 //! ```
 //!
 //! Above: `sched` and `wait`. Below: `prim`, and of `waiter` the word, the node and the records.
@@ -16,6 +17,8 @@ pub(crate) mod context;
 pub(crate) mod debugger;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod donor;
+#[cfg(not(any(loom, shuttle)))]
+pub(crate) mod donors;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod frame;
 pub(crate) mod id;

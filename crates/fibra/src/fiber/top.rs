@@ -60,32 +60,35 @@ impl CancelState {
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct FiberTop {
-    status: [AtomicU8; STATUS_BYTES],
-    status_len: AtomicU8,
-    /// The reason of its wait (a `WaitReason` as a number, and `TIMED`; 0: it does not wait), the object, the place in the code and the
-    /// start.
+    /// The reason of its wait (a `WaitReason` as a number, and `TIMED`; 0: it does not wait), here, and below: the start, the object and the
+    /// place in the code.
     reason: AtomicU8,
+    status_len: AtomicU8,
+    /// Something here has to be cleared before the next fiber uses the stack.
+    pub(crate) dirty: Cell<bool>,
+    /// Futures that it is polling, one inside the other; see `wait::poll`.
+    pub(crate) polls: Cell<u32>,
+    since: AtomicU64,
+    // A second cache line begins here. It ends before `watch`; what follows few fibers use.
     object: AtomicU64,
     site: AtomicPtr<Location<'static>>,
-    since: AtomicU64,
+    pub(crate) cancel: CancelState,
     /// Fiber-locals; `fiber::local` knows the type.
     pub(crate) locals: Cell<*mut ()>,
-    pub(crate) cancel: CancelState,
     /// The observer of its waits; `wait::watch` knows the type. Null if there is none.
     pub(crate) watch: Cell<*const ()>,
     /// The innermost of the values that it carries along; `wait::hooks` knows the type. Null if there is none.
     pub(crate) carried: Cell<*const ()>,
     /// Its own thread-locals; `wait::own_locals` knows the type. Null if it uses those of its worker's thread.
     pub(crate) own_locals: Cell<*const ()>,
-    /// Futures that it is polling, one inside the other; see `wait::poll`.
-    pub(crate) polls: Cell<u32>,
-    /// Something here has to be cleared before the next fiber uses the stack.
-    pub(crate) dirty: Cell<bool>,
     /// For the recorder (`sched::flight`): when the fiber was last woken, in cycles, and by what; 0: it was not, or has had its turn.
     woken_at: AtomicU64,
     woken_by: AtomicU64,
+    status: [AtomicU8; STATUS_BYTES],
 }
 
+const _: () = assert!((StackTop::USER_OFFSET + mem::offset_of!(FiberTop, object)).is_multiple_of(64));
+const _: () = assert!(mem::offset_of!(FiberTop, watch) - mem::offset_of!(FiberTop, object) == 64);
 const _: () = assert!(mem::size_of::<FiberTop>() <= USER_AREA);
 
 impl FiberTop {

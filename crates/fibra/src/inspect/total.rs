@@ -158,11 +158,11 @@ fn is_inside(reason: WaitReason, is_timed: bool) -> bool {
 
 /// Threads of the process that could do anything.
 fn outside_threads(shared: &RuntimeShared) -> usize {
-    let all = std::fs::read_dir("/proc/self/task").map_or(usize::MAX, Iterator::count);
+    let all = || std::fs::read_dir("/proc/self/task").map_or(usize::MAX, Iterator::count);
     // Relaxed: a number.
     let callers = shared.config.callers_thread && shared.remotes[0].thread.load(Ordering::Relaxed) != 0;
     let others = objects::runtimes().len() - 1;
-    all.saturating_sub(thread::quiet_threads() + usize::from(callers)).saturating_add(others)
+    thread::threads_not_quiet(all).saturating_sub(usize::from(callers)).saturating_add(others)
 }
 
 fn report(

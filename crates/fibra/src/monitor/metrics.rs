@@ -174,11 +174,11 @@ impl Metrics {
         let stats = |field: fn(&Remote) -> u64| shared.remotes.iter().map(field).sum::<u64>();
         // Relaxed, here and below: numbers for people.
         let spawned = sum(|worker| worker.spawned) + shared.spawned_outside.load(Ordering::Relaxed);
-        let tasks_parked = shared.tasks_parked.load(Ordering::Relaxed).max(0) as u64;
+        let tasks_parked = shared.tasks_parked.load(Ordering::Relaxed) + shared.moving_parked.load(Ordering::Relaxed);
         Self {
             spawned,
             live: spawned.saturating_sub(ended),
-            parked: sum(|worker| worker.parked) + tasks_parked,
+            parked: sum(|worker| worker.parked) + tasks_parked.max(0) as u64,
             stolen: sum(|worker| worker.stolen),
             switches: sum(|worker| worker.switches),
             wakes_local: sum(|worker| worker.wakes_local),

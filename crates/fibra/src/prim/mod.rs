@@ -49,6 +49,19 @@ pub(crate) fn prefetch(address: *const u8) {
     let _ = address;
 }
 
+/// Fetches a line of memory that is used before long, into the second level of caches: for many lines at once. The first level has few places
+/// to wait in, and drops what it is asked for beyond them (AMD Zen: most of 12 lines each of 16 stacks, decision 69).
+#[inline(always)]
+pub(crate) fn prefetch_many(address: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch reads nothing and faults on nothing.
+    unsafe {
+        core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T1 }>(address.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = address;
+}
+
 /// Writes a line for people to standard error. Unlike `eprintln!` it does not panic if standard error is a closed pipe: this
 /// is called inside the panic hook, where that would abort, and on the scheduler's stack.
 #[cfg(not(loom))]

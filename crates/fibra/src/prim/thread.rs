@@ -38,39 +38,52 @@ pub(crate) fn start_quiet(name: String, body: impl FnOnce() + Send + 'static) ->
     })
 }
 
-/// How many threads [`start_quiet`] has started that have not ended. (A thread that is just ending may be counted for a moment longer.)
+#[cfg(all(fibra_force_moves, not(any(loom, shuttle))))]
+pub(crate) use quiet::count as quiet_threads;
 #[cfg(not(any(loom, shuttle)))]
-pub(crate) use quiet::{count as quiet_threads, forget as forget_quiet_threads};
+pub(crate) use quiet::{forget as forget_quiet_threads, others_among as threads_not_quiet};
 
 #[cfg(not(any(loom, shuttle)))]
 mod quiet {
     use crate::prim::atomic::{AtomicUsize, Ordering};
 
-    static QUIET: AtomicUsize = AtomicUsize::new(0);
+    // Both only grow: so a thread that is counted in between two reads is never taken for one that was there.
+    static STARTED: AtomicUsize = AtomicUsize::new(0);
+    static ENDED: AtomicUsize = AtomicUsize::new(0);
 
     /// A quiet thread, from its own beginning to its end.
     pub(super) struct Quiet;
 
     impl Quiet {
         pub(super) fn new() -> Self {
-            QUIET.fetch_add(1, Ordering::Relaxed); // Relaxed: a number; so are those below.
+            STARTED.fetch_add(1, Ordering::Relaxed); // Relaxed: a number; so are those below.
             Self
         }
     }
 
     impl Drop for Quiet {
         fn drop(&mut self) {
-            QUIET.fetch_sub(1, Ordering::Relaxed); // Relaxed: as above.
+            ENDED.fetch_add(1, Ordering::Relaxed); // Relaxed: as above.
         }
     }
 
+    /// Runs `count_all`, which counts the threads of the process: how many of them are not quiet. Threads that begin or end meanwhile make
+    /// that too many, never too few.
+    pub(crate) fn others_among(count_all: impl FnOnce() -> usize) -> usize {
+        let started = STARTED.load(Ordering::Relaxed); // Relaxed: as above; a system call lies between the two.
+        let all = count_all();
+        all.saturating_sub(started.wrapping_sub(ENDED.load(Ordering::Relaxed))) // Relaxed: as above.
+    }
+
+    #[cfg(fibra_force_moves)]
     pub(crate) fn count() -> usize {
-        QUIET.load(Ordering::Relaxed) // Relaxed: as above.
+        STARTED.load(Ordering::Relaxed).wrapping_sub(ENDED.load(Ordering::Relaxed)) // Relaxed: as above.
     }
 
     /// In the child of a fork none of them exists.
     pub(crate) fn forget() {
-        QUIET.store(0, Ordering::Relaxed); // Relaxed: as above.
+        ENDED.store(0, Ordering::Relaxed); // Relaxed: as above.
+        STARTED.store(0, Ordering::Relaxed); // Relaxed: as above.
     }
 }
 
@@ -96,6 +109,12 @@ mod starting {
     const STACK: usize = (2 << 20) + (64 << 10);
     /// The memory that a thread maps in its first moments; this is far more than it really is, even with every register set that there is.
     const BESIDE: usize = 128 << 10;
+
+    /// The mappings of a thread: its stack, that of its signal handlers, their guards, a heap of its own; and how many are asked for at
+    /// once.
+    const PARTS: usize = 8;
+    const MOST_PARTS: usize = 128;
+    const PAGE: usize = 4096;
 
     /// The number of threads that have not reached their body yet. Raised only under `ONE_AT_A_TIME`.
     static STARTING: AtomicUsize = AtomicUsize::new(0);
@@ -160,9 +179,25 @@ mod starting {
                 if room == libc::MAP_FAILED {
                     return Err(io::Error::last_os_error());
                 }
+                let parts = Self::divide(room, PARTS * (1 + STARTING.load(Ordering::Relaxed))); // Relaxed: as above.
                 libc::munmap(room, needed);
+                parts?;
             }
             Ok(starting)
+        }
+
+        /// Divides this room into parts, as many as that: the system has a limit for the number of mappings, too.
+        ///
+        /// # Safety
+        /// The caller's own mapping, which no other code uses, larger than a page for each part.
+        unsafe fn divide(room: *mut libc::c_void, parts: usize) -> io::Result<()> {
+            for part in (1..parts.min(MOST_PARTS)).step_by(2) {
+                // SAFETY: a page of that mapping.
+                if unsafe { libc::mprotect(room.byte_add(part * PAGE), PAGE, libc::PROT_NONE) } != 0 {
+                    return Err(io::Error::last_os_error());
+                }
+            }
+            Ok(())
         }
 
         fn count() -> Self {

@@ -472,7 +472,8 @@ impl RuntimeBuilder {
             }),
             with_own_locals: Some(run_with_own_locals),
             own_locals: self.locals == Locals::PerFiber,
-            force_moves: self.force_moves,
+            // (In a build for that, all fibers of all runtimes move wherever they can: `task::own_locals::forced`.)
+            force_moves: self.force_moves || cfg!(fibra_force_moves) && !self.current_thread && are_to_be_had().is_ok(),
             at_end: None,
             stall,
             quiet,

@@ -116,6 +116,7 @@ impl Threads {
             // A worker's loop catches the panics of fibers; if the loop itself panicked, the hook has reported it.
             let _ = thread.join();
         }
+        self.shared.donors.close();
         self.print_stats();
     }
 
@@ -130,7 +131,11 @@ impl Threads {
 
     /// Lets the threads go: no thread will join them. One that ends all the same is cleaned up by the system.
     pub(crate) fn abandon(&mut self) {
+        if self.shared.fork_epoch != fork::epoch() {
+            return self.forget();
+        }
         drop(self.shared.staff.close());
+        self.shared.donors.abandon();
         self.print_stats();
     }
 

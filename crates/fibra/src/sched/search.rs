@@ -16,6 +16,7 @@ use std::cell::{Cell, RefCell};
 use super::patience::{Sight, Watched};
 use super::shared::{Remote, RuntimeShared};
 use super::sleep::{self, Idler, Round, SearchEnd, Staying};
+use super::staff::seats::may_leave;
 use super::worker::{POLL_CYCLES, Worker};
 use crate::driver::Timeout;
 use crate::fiber::frame::FrameRef;
@@ -244,7 +245,9 @@ impl Idler for Worker {
     }
 
     fn has_seat_news(&self, draining: bool) -> bool {
-        self.is_leaving() != draining
+        // What was on its way to it, and kept it here, may have turned back since it looked; the thread that did so woke no sleeper.
+        let is_free = || !self.has_bound() && may_leave(&*self.shared, self.index);
+        self.is_leaving() != draining || draining && is_free()
     }
 
     fn after_sleep(&self, unwatched: bool) {

@@ -30,6 +30,7 @@ use super::timers::timing::WheelDue;
 use super::timers::wheel::Wheel;
 use super::visitors::Visitors;
 use crate::driver::{Driver, Kicker};
+use crate::fiber::donors::Donors;
 use crate::fiber::frame::{Frame, FrameRef, NO_HOME, flag};
 use crate::fiber::stack::StackSize;
 use crate::prim::CacheLine;
@@ -277,6 +278,8 @@ pub(crate) struct RuntimeShared {
     /// fibers that may be on no worker.)
     pub(crate) tasks: Mutex<HashMap<u64, FrameRef, BuildHasherDefault<DefaultHasher>>>,
     pub(crate) tasks_parked: AtomicI64,
+    /// Fibers that wait, and move: on no worker. What they wait for is written down, unlike that of tasks.
+    pub(crate) moving_parked: AtomicI64,
     /// Scopes of plain threads that are open here: shutdown cancels them, and a worker looks after their deadlines.
     pub(crate) outside_scopes: Mutex<Vec<OutsideScope>>,
     pub(crate) alarms: Alarms,
@@ -290,6 +293,8 @@ pub(crate) struct RuntimeShared {
     pub(crate) deadlock: Mutex<Option<String>>,
     /// The loops of machines, one per worker, once there is a machine.
     pub(crate) machines: Kept,
+    /// Threads that will lend their thread-locals to fibers.
+    pub(crate) donors: Donors,
 }
 
 /// Are transitions asserted by the worker's loop? (Debug builds look at every edge where it is taken.)
@@ -306,7 +311,7 @@ impl RuntimeShared {
         let base_flags = Flags::new();
         base_flags.start_with(
             flag::HOLD_OFF.only_if(config.cooperative)
-                | flag::UNCAPPED.only_if(config.max_fibers.is_none() && !asserts_slowly()),
+                | flag::UNCAPPED.only_if(config.max_fibers.is_none() && !asserts_slowly() && !cfg!(fibra_force_moves)),
         );
         Arc::new(Self {
             sysmon: Sysmon::new(&config),
@@ -331,12 +336,14 @@ impl RuntimeShared {
             counted: AtomicI64::new(0),
             tasks: Mutex::new(HashMap::default()),
             tasks_parked: AtomicI64::new(0),
+            moving_parked: AtomicI64::new(0),
             outside_scopes: Mutex::new(Vec::new()),
             alarms: Alarms::default(),
             visitors: Visitors::new(),
             fork_epoch: crate::prim::epoch::epoch(),
             deadlock: Mutex::new(None),
             machines: Kept::default(),
+            donors: Donors::new(|waiter, ticket| drop(complete_wait(waiter, ticket, ARM_FIRST, QueueEnd::Tail))),
         })
     }
 
@@ -482,6 +489,7 @@ impl RuntimeShared {
             match due {
                 WheelDue::Scope(due) => self.config.rules.fire(due.what, due.scope, due.life),
                 WheelDue::Alarm(id) => self.ring(id),
+                WheelDue::Wait(due) => due.complete(),
             }
         }
         fired

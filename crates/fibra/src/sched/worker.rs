@@ -477,6 +477,10 @@ impl Worker {
     /// A task that was woken on this worker: stealable work again.
     pub(crate) fn push_task(&self, frame: FrameRef) {
         self.stats().wakes_local.add(1);
+        #[cfg(fibra_force_moves)]
+        if frame.has(flag::MOVES) && self.shared.config.force_moves {
+            return self.send_on(frame);
+        }
         self.push_fresh(frame);
     }
 

@@ -12,7 +12,6 @@ use crate::fiber::stack::StackSize;
 use crate::prim::atomic::AtomicBool;
 use crate::sched::current;
 use crate::sched::shared::{RootRef, RuntimeShared};
-use crate::wait::own_locals;
 
 /// A fiber with a name, a stack of its own size and other choices.
 ///
@@ -75,8 +74,12 @@ impl Builder {
     /// each has its own: thread-locals, [`std::thread::current`], std's count of panics, `errno`, caches of the allocator. They are made
     /// anew when the fiber starts, and dropped when it ends, before its joiner goes on.
     ///
-    /// It costs a thread of the system, which lends its thread-locals and sleeps (some 20 µs and 20 KiB for each such fiber), and some ten
-    /// nanoseconds at each suspension. Fibers without it pay nothing.
+    /// It costs a thread of the system, which lends its thread-locals and sleeps (some 20 KiB for each such fiber), some ten nanoseconds at
+    /// each suspension, and a hundred microseconds at its end, for the thread to wake up and to drop them. A few threads are started ahead,
+    /// for fibers without a name; a fiber with a name waits until its own has started. Fibers without it pay nothing.
+    ///
+    /// The thread that lends them drops them, while the fiber waits. If the fiber is local or has started local fibers, its worker waits as
+    /// well, since an `Rc` in a thread-local may be theirs too: a destructor there must not wait for a fiber of that worker.
     ///
     /// What the *system* keeps by thread is the worker's: its thread id (`gettid`), signal mask, priority, and the mutexes that hand
     /// priority on (`PTHREAD_PRIO_INHERIT`), which such a fiber must not use. It must not `fork` without `exec`,
@@ -115,7 +118,7 @@ impl Builder {
 
     /// Lets a fiber with [thread-locals of its own](Self::own_locals) go on on another worker after it has waited or yielded: where it is
     /// woken, or where a worker is free. So it is not held up by a neighbour that computes. Without this it stays, as all started fibers
-    /// do; it also stays during a wait with a deadline, in a scope, a `shield` or a [`join`](crate::join), while it unwinds, from its first
+    /// do; it also stays in a scope, a `shield` or a [`join`](crate::join), while it unwinds, from its first
     /// local fiber on, and if it is [spread](Self::spread) or local itself.
     ///
     /// # Safety
@@ -175,7 +178,6 @@ impl Builder {
         let Some(worker) = current::worker() else {
             panic!("fibra: spawn_local on a thread that runs no fibers");
         };
-        own_locals::stay_with_local_fibers(worker);
         if self.spread {
             let text = "a local fiber stays on its spawner's worker: spread() and spawn_local() exclude each other";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));

@@ -85,9 +85,8 @@ where
             "fibra: spawn_local on a thread that runs no fibers: a fiber that must not move needs a worker to stay on"
         );
     };
-    own_locals::stay_with_local_fibers(worker);
     // SAFETY: PINNED: it runs on this worker's thread and nowhere else, and so does a joiner that takes a `T` that is not `Send`, since the
-    // handle is `Send` only if `T` is. (The fiber that runs here stays, too: see above.)
+    // handle is `Send` only if `T` is. (The fiber that runs here stays, too: see `try_spawn_thunk`.)
     unsafe { spawn_with(&worker.shared, root_of(worker), f, site, flag::PINNED, None) }
 }
 
@@ -380,8 +379,16 @@ pub(crate) unsafe fn try_spawn_thunk<F, T>(
     mut extras: Option<Extras>,
     spread_to: Option<usize>,
 ) -> Result<JoinHandle<T>, Refused<F>> {
+    #[cfg(fibra_force_moves)]
+    {
+        flags |= super::own_locals::forced(shared, flags, spread_to.is_some());
+    }
     let worker = current::worker().filter(|worker| ptr::eq(&*worker.shared, shared));
     let parent = worker.and_then(|worker| worker.current.get());
+    if flags.has(flag::PINNED) {
+        // Every local fiber comes by here.
+        worker.into_iter().for_each(own_locals::stay_with_local_fibers);
+    }
     // A fiber in a scope may still start children: shutdown cancels that fiber, and waits until it has ended.
     let closing = !flags.has(flag::ROOT | flag::SCOPED) && shared.is_closing();
     if closing || !flags.has(flag::ROOT) && shared.fork_epoch != crate::monitor::fork::epoch() {
@@ -431,7 +438,7 @@ pub(crate) unsafe fn try_spawn_thunk<F, T>(
         None => (slab::take_shared(), take_ids(1)),
     };
     if spread_to.is_some() {
-        flags |= flag::PINNED;
+        flags |= flag::SPREAD.only_if(!flags.has(flag::PINNED)) | flag::PINNED;
     }
     // SAFETY: a fresh frame.
     unsafe { fill(frame, shared, root, id, f, thunk, site, flags | shared.base_flags.look()) };

@@ -11,6 +11,9 @@ use crate::fiber::frame::{FlagSet, FrameRef, flag};
 use crate::prim::policy;
 use crate::sched::current;
 use crate::sched::here::Here;
+use crate::sched::shared::RuntimeShared;
+use crate::sched::timers::heap::Timer;
+use crate::sched::timers::timing::{Due, WheelDue};
 use crate::sched::worker::{Worker, signal};
 use crate::waiter::node::WaiterRef;
 use crate::waiter::word::{ARM_TIMEOUT, Ticket, WaitKind};
@@ -115,14 +118,55 @@ impl<'a> FiberParker<'a> {
     /// Leaves, with a timer that may claim the wait.
     #[inline(never)]
     fn leave_until(self, ticket: Ticket, deadline: u64) {
+        if needs_a_look(self.frame) {
+            return self.leave_closely_until(ticket, deadline);
+        }
         let timer = self.worker.set_timer(self.frame, ticket, deadline);
         // SAFETY: on the current fiber, whose word is PARKING or claimed.
-        unsafe { leave(self.worker, self.frame, signal::PARK_BOUND) };
+        unsafe { self.worker.suspend(self.frame, signal::PARK_BOUND) };
+        self.remove(timer);
+    }
+
+    /// The same for a fiber that may be unwinding, holds cancellation off, or has thread-locals of its own.
+    #[cold]
+    #[inline(never)]
+    fn leave_closely_until(self, ticket: Ticket, deadline: u64) {
+        if self.frame.has(flag::MOVES) && self.frame.has(flag::OWN_LOCALS) {
+            return self.leave_anywhere_until(ticket, deadline);
+        }
+        let timer = self.worker.set_timer(self.frame, ticket, deadline);
+        // SAFETY: on the current fiber, whose word is PARKING or claimed.
+        unsafe { leave_unwinding(self.worker, self.frame, signal::PARK_BOUND) };
+        self.remove(timer);
+    }
+
+    /// The same for a fiber that may go on on another worker: its timer fires even if this one is stuck, or gone by then.
+    fn leave_anywhere_until(self, ticket: Ticket, deadline: u64) {
+        let (frame, seat) = (self.frame, self.worker.index);
+        // SAFETY: the runtime outlives its fibers, of which this is one.
+        let shared: &RuntimeShared = unsafe { RuntimeShared::of(frame) };
+        let timer = self.worker.set_wheel_timer(WheelDue::Wait(Due::new(frame, ticket)), deadline);
+        // SAFETY: on the current fiber, whose word is PARKING or claimed. (The worker is not touched afterwards.)
+        unsafe { leave_unwinding(self.worker, frame, signal::PARK) };
+        if frame.waiter.word.snapshot().arm() != ARM_TIMEOUT {
+            // (If its worker has left, the timer is another one's, and will find that its wait is over.)
+            shared.remotes[seat].wheel.remove(timer);
+        }
+    }
+
+    fn remove(self, timer: Timer) {
         // If the timer ended the wait there is nothing to take back. Otherwise it is in this worker still: the fiber was bound to it.
         if self.frame.waiter.word.snapshot().arm() != ARM_TIMEOUT {
             self.worker.remove_timer(timer);
         }
     }
+}
+
+/// Does this fiber, which is about to leave its stack, hold cancellation off, unwind, or have thread-locals of its own?
+#[inline(always)]
+fn needs_a_look(frame: FrameRef) -> bool {
+    // A fiber that unwinds without the hook has no flag yet, and its neighbours must know that it unwinds.
+    frame.has(flag::HOLD_OFF | flag::OWN_LOCALS) || std::thread::panicking()
 }
 
 /// Suspends the current fiber; see [`Worker::suspend`].
@@ -131,8 +175,7 @@ impl<'a> FiberParker<'a> {
 /// As there.
 #[inline(always)]
 pub(crate) unsafe fn leave(worker: &Worker, frame: FrameRef, signal: usize) {
-    // A fiber that unwinds without the hook has no flag yet, and its neighbours must know that it unwinds.
-    if frame.has(flag::HOLD_OFF | flag::OWN_LOCALS) || std::thread::panicking() {
+    if needs_a_look(frame) {
         // SAFETY: passed on.
         unsafe { leave_unwinding(worker, frame, signal) };
     } else {

@@ -15,6 +15,8 @@ use std::ptr;
 use super::reason::WaitReason;
 use crate::fiber::donor::Donor;
 use crate::fiber::frame::{FrameRef, flag};
+use crate::fiber::top::FiberTop;
+use crate::prim::bug::seeded_bug;
 use crate::prim::thread_pointer;
 use crate::sched::current;
 use crate::sched::here::Here;
@@ -27,13 +29,15 @@ struct OwnLocals {
     own: usize,
     /// That of the thread on which it runs at the moment.
     threads: Cell<usize>,
-    /// It has started local fibers, and stays with them.
+    /// It has started local fibers, with which it may share what is not `Send`: it stays with them, and they stand still while its
+    /// thread-locals are dropped.
     stays: Cell<bool>,
 }
 
-/// Runs `run`, which does not unwind, on the current fiber with the thread-locals that the donor lends, which stands still.
+/// Runs `run`, which does not unwind, on the current fiber with the thread-locals that the donor lends, which stands still. True: there may
+/// be values in them that other fibers of this worker share, although they are not `Send`.
 #[inline(never)]
-pub(crate) fn within(donor: &Donor, run: &mut dyn FnMut()) {
+pub(crate) fn within(donor: &Donor, run: &mut dyn FnMut()) -> bool {
     let own = donor.thread_pointer().expect("a donor that stands still");
     let (frame, worker) = here();
     let top = frame.top().expect("a running fiber has a stack");
@@ -48,6 +52,8 @@ pub(crate) fn within(donor: &Donor, run: &mut dyn FnMut()) {
     unsafe { exit(&locals) };
     frame.lower(flag::OWN_LOCALS);
     top.own_locals.set(ptr::null());
+    // (A fiber that was spread is PINNED, too, but shares nothing.)
+    locals.stays.get() || frame.has(flag::PINNED) && !frame.has(flag::SPREAD)
 }
 
 #[inline(never)]
@@ -102,18 +108,19 @@ pub(super) unsafe fn suspend(worker: &Worker, frame: FrameRef, signal: usize) {
 
 /// The current fiber of this worker is about to start a local fiber: it stays here from now on, if it is one that moves. What the two share
 /// need not be `Send`.
-#[inline]
 pub(crate) fn stay_with_local_fibers(worker: &Worker) {
-    let moves = worker.current.get().filter(|frame| frame.has(flag::MOVES) && frame.has(flag::OWN_LOCALS));
-    let locals = moves.and_then(|frame| frame.top()).map(|top| top.own_locals.get().cast::<OwnLocals>());
+    let owner = worker.current.get().filter(|frame| frame.has(flag::OWN_LOCALS));
+    let locals = owner.and_then(|frame| frame.top()).map(|top| top.own_locals.get().cast::<OwnLocals>());
     // SAFETY: the running fiber has OWN_LOCALS, so `within` is further down on its stack, and its record with it.
-    if let Some(locals) = locals.and_then(|locals| unsafe { locals.as_ref() }) {
+    if let Some(locals) = locals.and_then(|locals| unsafe { locals.as_ref() })
+        && !seeded_bug("moves_away_from_local_fibers")
+    {
         locals.stays.set(true);
     }
 }
 
 /// How a fiber with thread-locals of its own suspends: so that it goes on on any worker, if it may and nothing binds it to this one. What
-/// binds it: local fibers of its own; a deadline, whose timer is in this worker; an open scope, a shield, cancellation or an unwinding,
+/// binds it: local fibers of its own; an open scope, a shield, cancellation or an unwinding,
 /// which its worker has to judge; a wait that cancellation cannot end; the poll of a future.
 #[inline(never)]
 fn signal_of(worker: &Worker, frame: FrameRef, locals: &OwnLocals, signal: usize) -> usize {
@@ -130,10 +137,12 @@ fn signal_of(worker: &Worker, frame: FrameRef, locals: &OwnLocals, signal: usize
     if top.polls.get() != 0 || !top.cancel.open.get().is_null() {
         return signal;
     }
-    let is_binding = || WaitReason::from_bits(top.wait_words().0).is_none_or(WaitReason::is_binding);
+    let reason = || WaitReason::from_bits(FiberTop::reason_of(top.wait_words().0));
+    let is_binding = || reason().is_none_or(WaitReason::is_binding);
     match signal {
         signal::YIELD => signal::YIELD_MOVING,
-        signal::PARK if !top.is_timed() && !is_binding() => signal::PARK_MOVING,
+        // (If it has a deadline, its timer is where any worker may take it back: `FiberParker::leave_anywhere_until`.)
+        signal::PARK if !is_binding() => signal::PARK_MOVING,
         _ => signal,
     }
 }

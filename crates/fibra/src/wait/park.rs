@@ -18,6 +18,7 @@ use std::task::Waker;
 pub(crate) use super::here::*;
 pub(crate) use super::waitable::{Wait, Waitable};
 use crate::prim::bug::seeded_bug;
+use crate::wait::reason::WaitReason;
 use crate::waiter::flags::flag;
 pub(crate) use crate::waiter::node::Outcome;
 use crate::waiter::node::{Node, WaiterRef};
@@ -197,7 +198,8 @@ fn park<P: Parker, W: Waitable + Copy>(
     plainly: bool,
 ) -> (Outcome, Option<CompletedBy>) {
     let word = &parker.waiter().get().word;
-    if how.deadline.is_some_and(|deadline| parker.is_over(deadline)) {
+    // (A sleeper has just looked at the clock, and a timer that is set too late fires at once.)
+    if how.reason != WaitReason::Sleep && how.deadline.is_some_and(|deadline| parker.is_over(deadline)) {
         parker.pass();
         return (Outcome::TimedOut, None);
     }

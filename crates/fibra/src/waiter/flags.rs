@@ -104,6 +104,8 @@ pub(crate) mod flag {
     pub(crate) const OWN_LOCALS: FlagSet = FlagSet(1 << 22);
     /// Between two runs it belongs to no worker, as a task does, but keeps its stack: see `sched::life::moving`. Only with WANTS_LOCALS.
     pub(crate) const MOVES: FlagSet = FlagSet(1 << 23);
+    /// It is PINNED because it was spread: unlike that of a local fiber, all of it can be sent.
+    pub(crate) const SPREAD: FlagSet = FlagSet(1 << 30);
     /// It calls wakers for its worker; see `sched::call_wakers`.
     pub(crate) const CALLS_WAKERS: FlagSet = FlagSet(1 << 17);
 }

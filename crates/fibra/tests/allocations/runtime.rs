@@ -1,6 +1,8 @@
 //! Steady state allocates nothing: a counting allocator under yields, sleeps, parks, wakes and spawns with warm pools.
 #![cfg(not(any(fibra_asan, fibra_tsan)))]
 
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
 use crate::counting::allocations as counted_after;
@@ -52,7 +54,23 @@ fn steady_state_allocates_nothing() {
             }
             (0..100).for_each(|_| fibra::yield_now());
         });
+        // More stacks at once than a worker keeps for itself: they go to the depot and come back.
+        static ENDED: AtomicUsize = AtomicUsize::new(0);
+        let breaths = counted_after(20, 20, || {
+            const MANY: usize = 1_000;
+            ENDED.store(0, SeqCst);
+            for _ in 0..MANY {
+                drop(fibra::spawn(|| {
+                    (0..3).for_each(|_| fibra::yield_now());
+                    ENDED.fetch_add(1, SeqCst);
+                }));
+            }
+            while ENDED.load(SeqCst) < MANY {
+                fibra::yield_now();
+            }
+        });
         [
+            ("a breath of a thousand fibers", breaths),
             ("yield", yields),
             ("sleep", sleeps),
             ("timed wait", timeouts),

@@ -80,7 +80,10 @@ fn ticks_come_and_are_skipped() {
     }
     let rx = tick(Duration::from_millis(1));
     fibra::sleep(Duration::from_millis(20));
-    assert!(rx.try_iter().count() <= 2, "missed ticks are skipped");
+    // One that was missed, one that comes now, and those that come while it looks.
+    let begins = Instant::now();
+    let count = rx.try_iter().count() as u128;
+    assert!(count <= 2 + begins.elapsed().as_millis(), "missed ticks are skipped: {count}");
 }
 
 // S0-47: time is an arm like any other: the earliest one fires, and a message before it wins.
@@ -113,9 +116,12 @@ fn time_as_an_arm() {
         let sender = fibra::spawn_local(move || (0..5).for_each(|value| tx.send(value).unwrap()));
         let (mut ticked, mut received) = (0, 0);
         let mut messages: Option<Receiver<u32>> = Some(rx);
-        loop {
+        let mut is_over = false;
+        // The end may be the first that it sees, if the machine does something else meanwhile.
+        while !is_over || messages.is_some() || ticked == 0 {
             let mut select = Select::new();
-            let (tick, stop) = (select.recv(&ticks), select.recv(&end));
+            let tick = select.recv(&ticks);
+            let stop = (!is_over).then(|| select.recv(&end));
             if let Some(rx) = &messages {
                 select.recv(rx);
             }
@@ -123,9 +129,9 @@ fn time_as_an_arm() {
             if chosen.index() == tick {
                 chosen.recv(&ticks).unwrap();
                 ticked += 1;
-            } else if chosen.index() == stop {
+            } else if Some(chosen.index()) == stop {
                 chosen.recv(&end).unwrap();
-                break;
+                is_over = true;
             } else if chosen.recv(messages.as_ref().unwrap()).is_ok() {
                 received += 1;
             } else {

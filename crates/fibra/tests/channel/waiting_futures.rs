@@ -250,16 +250,21 @@ fn refused_and_cancelled_sends_drop_once() {
         assert!(refused.is_err());
         assert_eq!(drops.swap(0, Ordering::SeqCst), 1);
         for select_it in [false, true] {
-            let (tx, drops) = (tx.clone(), drops.clone());
+            let (tx, drops, has_begun) = (tx.clone(), drops.clone(), Arc::new(AtomicBool::new(false)));
+            let begins = has_begun.clone();
             let sender = fibra::spawn(move || {
                 let value = Counted(drops);
+                begins.store(true, Ordering::SeqCst);
                 if select_it {
                     select! { send(tx, value) -> _ => {} }
                 } else {
                     let _ = tx.send(value);
                 }
             });
-            fibra::yield_now();
+            // One that has not begun has no value.
+            while !has_begun.load(Ordering::SeqCst) {
+                fibra::yield_now();
+            }
             sender.cancel();
             assert!(sender.join().unwrap_err().is_cancelled());
         }

@@ -131,7 +131,12 @@ fn nothing_that_was_typed_is_lost() {
                 });
                 match line {
                     Ok(line) => lines.push(line),
-                    Err(_) => timeouts += 1,
+                    Err(_) => {
+                        if timeouts == 0 {
+                            println!("gave up");
+                        }
+                        timeouts += 1;
+                    }
                 }
             }
             let expected: Vec<_> = (0..100).map(|n| format!("line {n}\n")).collect();
@@ -140,7 +145,14 @@ fn nothing_that_was_typed_is_lost() {
         });
         return;
     }
-    let (child, mut input) = again(test);
+    let (mut child, mut input) = again(test);
+    // It begins when it begins, and gives up at least once while nothing is typed.
+    let mut said = Vec::new();
+    while !said.ends_with(b"gave up\n") {
+        let mut byte = [0];
+        child.stdout.as_mut().unwrap().read_exact(&mut byte).unwrap();
+        said.push(byte[0]);
+    }
     for n in 0..100 {
         input.write_all(b"line ").unwrap();
         std::thread::sleep(Duration::from_millis(2));

@@ -77,12 +77,12 @@ fn a_full_queue_is_waited_for() {
     // SAFETY: the descriptor is open, and the call takes no pointers. Shortens the queue.
     assert_eq!(unsafe { libc::listen(std::os::fd::AsRawFd::as_raw_fd(&listener), 1) }, 0);
     let test = || {
-        let mut queued = Vec::new();
         let connect = || UnixStream::connect_addr(&address).unwrap();
+        // There is room for one; for the others time may be up before they have tried.
+        let mut queued = vec![connect()];
         while let Ok(stream) = fibra::timeout(Duration::from_millis(10), connect) {
             queued.push(stream);
         }
-        assert!(!queued.is_empty());
         fibra::scope(|s| {
             let waiting = s.spawn(|| connect().local_addr().map(|_| ()));
             fibra::yield_now();

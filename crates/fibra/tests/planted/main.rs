@@ -369,6 +369,33 @@ fn wait_for_the_world() {
     sender.wait().unwrap();
 }
 
+/// A fiber that moves, where there are any.
+fn spawn_moving(name: &str, f: impl FnOnce() + Clone + Send + 'static) -> JoinHandle<()> {
+    // SAFETY: nothing here belongs to a thread of the system.
+    let moving = unsafe { Builder::new().name(name).own_locals().moving() };
+    moving.spawn(f.clone()).unwrap_or_else(|_| Builder::new().name(name).spawn(f).unwrap())
+}
+
+// Fibers that are on no worker while they wait, and threads that lend them thread-locals or wait to do so.
+#[fibra::main(workers = 2)]
+fn fibers_that_move_lock_each_other_out() {
+    if let Ok(first) = Builder::new().own_locals().spawn(fibra::yield_now) {
+        first.join().unwrap();
+    }
+    let (here, there) = (Arc::new(Mutex::new(())), Arc::new(Mutex::new(())));
+    let met = Arc::new(Barrier::new(2));
+    let [left, right] = [("left", &here, &there), ("right", &there, &here)].map(|(name, has, wants)| {
+        let (has, wants, met) = (has.clone(), wants.clone(), met.clone());
+        spawn_moving(name, move || {
+            let _has = has.lock();
+            met.wait();
+            drop(wants.lock());
+        })
+    });
+    left.join().unwrap();
+    right.join().unwrap();
+}
+
 /// Names, in a child, the program to be run.
 const CHILD: &str = "FIBRA_PLANTED";
 
@@ -386,7 +413,7 @@ const NONE: [&str; 6] = [
 const LEAKS: [&str; 3] =
     ["a_daemon_keeps_its_own_sender", "daemons_lock_each_other_out", "a_fiber_of_a_runtime_keeps_its_own_receiver"];
 
-const PROGRAMS: [(&str, fn()); 17] = [
+const PROGRAMS: [(&str, fn()); 18] = [
     ("dining_philosophers", dining_philosophers),
     ("send_and_receive_crossed", send_and_receive_crossed),
     ("joined_in_a_circle", joined_in_a_circle),
@@ -395,6 +422,7 @@ const PROGRAMS: [(&str, fn()); 17] = [
     ("the_only_fiber_waits", the_only_fiber_waits),
     ("crossed_on_one_thread", crossed_on_one_thread),
     ("a_deadlock_beside_a_blocking_call", a_deadlock_beside_a_blocking_call),
+    ("fibers_that_move_lock_each_other_out", fibers_that_move_lock_each_other_out),
     (NONE[0], no_deadlock_at_all),
     (NONE[1], no_deadlock_on_one_thread),
     (NONE[2], no_deadlock_while_a_waker_is_called),

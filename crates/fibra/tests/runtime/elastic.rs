@@ -476,9 +476,11 @@ fn a_stuck_worker_does_not_hold_up_deadlines() {
                 let _ = never::<()>().recv();
             };
             Builder::new().spread().spawn_scoped(s, child).unwrap();
-            // Blocks the worker that keeps the deadline, until the child is unwinding.
-            is_ready.recv().unwrap();
-            assert_ne!(told.recv().unwrap(), here);
+            // Blocks the worker that keeps the deadline, until the child is unwinding. (If it has not begun when the deadline comes, it never
+            // does; the deadline has come all the same.)
+            if is_ready.recv().is_ok() {
+                assert_ne!(told.recv().unwrap(), here);
+            }
         })
     });
     assert!(result.is_err(), "the scope timed out");
@@ -493,9 +495,11 @@ fn deadlines_of_threads_do_not_depend_on_a_worker() {
     let stuck = gate.stuck(&rt);
     eventually(|| gate.inside() == 1, || "it does not start".to_owned());
     let _entered = rt.handle().enter();
-    let result = fibra::Scope::builder().timeout(MOMENT).run(|_| never::<()>().recv());
-    assert!(result.is_err());
-    assert!(pool(&rt).rescued_deadlines >= 1, "{:?}", pool(&rt));
+    // (A thread that comes too late to wait sees for itself that its time is up.)
+    while pool(&rt).rescued_deadlines == 0 {
+        let result = fibra::Scope::builder().timeout(MOMENT).run(|_| never::<()>().recv());
+        assert!(result.is_err());
+    }
     gate.open();
     stuck.join().unwrap();
 }

@@ -111,15 +111,17 @@ fn two_workers_are_never_in_one_fiber() {
     let runtime = Runtime::builder().workers(4).build().unwrap();
     let canaries: Arc<Vec<Canary>> = Arc::new((0..2000).map(|_| Canary::default()).collect());
     let (mut ran, mut cancelled) = (0, 0);
+    let cancels = Arc::new(AtomicBool::new(false));
     runtime.run(|| {
         // Half of them by this fiber, to be stolen, half from outside. Cancelled by two threads while they start, run and wait.
         let spawn = |i: usize| {
-            let canaries = canaries.clone();
+            let (canaries, cancels) = (canaries.clone(), cancels.clone());
             move || {
                 let canary = &canaries[i];
                 canary.begun.fetch_add(1, SeqCst);
                 let _leaves = Leaves(canary);
-                for round in 0..5 {
+                // None ends before the first was cancelled, however late the cancellers begin.
+                for round in (0..).take_while(|round| *round < 5 || !cancels.load(SeqCst)) {
                     assert!(!canary.inside.swap(true, SeqCst), "another fiber is on this stack");
                     (0..50).for_each(|_| std::hint::spin_loop());
                     assert!(canary.inside.swap(false, SeqCst));
@@ -139,8 +141,13 @@ fn two_workers_are_never_in_one_fiber() {
         let fibers: Vec<_> = stolen.into_iter().chain((1000..2000).map(|i| handle.spawn(spawn(i)))).collect();
         std::thread::scope(|scope| {
             for thread in 0..2 {
-                let fibers = &fibers;
-                scope.spawn(move || fibers.iter().skip(thread).step_by(5).for_each(fibra::JoinHandle::cancel));
+                let (fibers, cancels) = (&fibers, &cancels);
+                scope.spawn(move || {
+                    for fiber in fibers.iter().skip(thread).step_by(5) {
+                        fiber.cancel();
+                        cancels.store(true, SeqCst);
+                    }
+                });
             }
         });
         for fiber in fibers {

@@ -38,10 +38,17 @@ fn the_numbers_add_up_at_the_end() {
                     fibra::spawn_future(async move { event.happened().await })
                 })
                 .collect();
-            let sleeper = fibra::spawn(|| fibra::sleep(Duration::from_secs(36_000)));
+            let begun = Event::new();
+            let begins = begun.clone();
+            let sleeper = fibra::spawn(move || {
+                begins.set();
+                fibra::sleep(Duration::from_secs(36_000));
+            });
             std::thread::spawn(move || event.set()).join().unwrap();
             fibers.into_iter().for_each(|fiber| fiber.join().unwrap());
             tasks.into_iter().for_each(|task| task.join().unwrap());
+            // One that has not begun would not unwind.
+            begun.wait();
             sleeper.cancel();
             assert!(sleeper.join().unwrap_err().is_cancelled());
         });

@@ -12,13 +12,13 @@ use fibra::{Builder, JoinHandle, Runtime};
 
 /// The thread of the system that this runs on.
 #[inline(never)]
-fn system_thread() -> i32 {
+pub(crate) fn system_thread() -> i32 {
     // SAFETY: a question.
     unsafe { libc::gettid() }
 }
 
 /// Like [`start`], of a fiber that may go on on another worker.
-fn start_moving<T: Send + 'static>(f: impl FnOnce() -> T + Send + 'static) -> Option<JoinHandle<T>> {
+pub(crate) fn start_moving<T: Send + 'static>(f: impl FnOnce() -> T + Send + 'static) -> Option<JoinHandle<T>> {
     // SAFETY: the code of these tests keeps nothing that belongs to a thread of the system.
     match unsafe { Builder::new().own_locals().moving() }.spawn(f) {
         Ok(fiber) => Some(fiber),
@@ -30,7 +30,7 @@ fn start_moving<T: Send + 'static>(f: impl FnOnce() -> T + Send + 'static) -> Op
 }
 
 /// Runs `f` as a fiber that goes to the next of three workers whenever it yields.
-fn with_moves<T: Send + 'static>(f: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+pub(crate) fn with_moves<T: Send + 'static>(f: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     let runtime = Runtime::builder().workers(3).force_moves().build().unwrap();
     runtime.run(|| start_moving(f).map(|fiber| fiber.join().unwrap()))
 }
@@ -98,6 +98,38 @@ fn it_stays_with_local_fibers_and_in_scopes() {
         local.join().unwrap();
         assert_eq!((shared.get(), std::rc::Rc::strong_count(&shared)), (200, 1));
         assert!(!moves());
+    });
+}
+
+// Also with a local fiber that it starts in a scope of its parent.
+#[test]
+fn it_stays_with_local_children_of_another_fibers_scope() {
+    let _watchdog = support::watchdog(60);
+    Runtime::builder().workers(3).force_moves().build().unwrap().run(|| {
+        fibra::scope(|s| {
+            let moves = || {
+                let before = system_thread();
+                fibra::yield_now();
+                system_thread() != before
+            };
+            // SAFETY: as in `start_moving`.
+            let child = unsafe { Builder::new().own_locals().moving() }.spawn_scoped(s, move || {
+                assert!(moves() && moves());
+                let shared = std::rc::Rc::new(Cell::new(0));
+                let its = shared.clone();
+                let local = s.spawn_local(move || (0..50).for_each(|_| (its.set(its.get() + 1), fibra::yield_now()).1));
+                for _ in 0..50 {
+                    shared.set(shared.get() + 1);
+                    assert!(!moves());
+                }
+                local.join().unwrap();
+                assert_eq!(shared.get(), 100);
+            });
+            match child {
+                Ok(child) => child.join().unwrap(),
+                Err(error) => assert_eq!(error.kind(), ErrorKind::Unsupported),
+            }
+        });
     });
 }
 
@@ -238,7 +270,7 @@ fn moving_fibers_are_cancelled_wherever_they_are() {
     assert_eq!(DROPPED.load(Ordering::Relaxed), count);
 }
 
-// S1-94: a fiber that may move and is woken on a worker that makes no progress is run by another one.
+// S0-54, S1-94: a fiber that may move and is woken on a worker that makes no progress is run by another one.
 #[test]
 fn a_hog_does_not_strand_a_fiber_that_moves() {
     let _watchdog = support::watchdog(60);
@@ -276,4 +308,109 @@ fn moving_needs_own_locals() {
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
         assert!(error.to_string().contains("own_locals()"), "{error}");
     });
+}
+
+// S1-94, S1-103: the time of a fiber that may move is kept although the worker on which it lay down makes no progress.
+#[test]
+fn a_hog_does_not_hold_up_a_deadline_of_a_fiber_that_moves() {
+    let _watchdog = support::watchdog(60);
+    Runtime::builder().workers(2).max_workers(2).build().unwrap().run(|| {
+        let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let (tell, told) = fibra::channel::bounded::<i32>(1);
+        let (_kept, never) = fibra::channel::bounded::<()>(1);
+        let sleeps = {
+            let stop = stop.clone();
+            start_moving(move || {
+                tell.send(system_thread()).unwrap();
+                // (Two kinds of waits with a deadline.)
+                fibra::sleep(Duration::from_millis(200));
+                assert!(never.recv_timeout(Duration::from_millis(50)).is_err());
+                stop.store(true, Ordering::Relaxed);
+            })
+        };
+        let Some(sleeps) = sleeps else { return };
+        let thread = told.recv().unwrap();
+        // One on each worker: the one on the sleeper's computes until the sleeper ends that.
+        let started = Arc::new(fibra::sync::Barrier::new(2));
+        let hogs: Vec<_> = (0..2)
+            .map(|_| {
+                let (stop, started) = (stop.clone(), started.clone());
+                let hog = move || {
+                    started.wait();
+                    while system_thread() == thread && !stop.load(Ordering::Relaxed) {
+                        std::hint::spin_loop();
+                    }
+                };
+                Builder::new().spread().spawn(hog).unwrap()
+            })
+            .collect();
+        sleeps.join().unwrap();
+        hogs.into_iter().for_each(|hog| hog.join().unwrap());
+    });
+}
+
+// S1-16, S4-80: a worker that leaves is not kept by fibers that move, wherever they have run; those that it has go on elsewhere.
+#[test]
+fn a_leaving_worker_hands_on_fibers_that_move() {
+    let _watchdog = support::watchdog(120);
+    // (No worker is added because a busy machine makes one look stuck.)
+    let stall = Duration::from_secs(3600);
+    let runtime = Runtime::builder().workers(3).max_workers(3).stall_after(stall).force_moves().build().unwrap();
+    let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let (tx, rx) = fibra::channel::bounded::<()>(1);
+    let begun = Arc::new(AtomicUsize::new(0));
+    let _entered = runtime.handle().enter();
+    let fibers: Vec<_> = (0..6)
+        .filter_map(|number| {
+            let (stop, rx, begun) = (stop.clone(), rx.clone(), begun.clone());
+            start_moving(move || {
+                // On all three, before it is told to go on or to wait.
+                (0..10).for_each(|_| fibra::yield_now());
+                begun.fetch_add(1, Ordering::Relaxed);
+                while number % 3 == 0 && !stop.load(Ordering::Relaxed) {
+                    fibra::yield_now();
+                }
+                while number % 3 == 1 && !stop.load(Ordering::Relaxed) {
+                    fibra::sleep(Duration::from_micros(100));
+                }
+                assert!(rx.recv().is_err());
+            })
+        })
+        .collect();
+    support::eventually(|| begun.load(Ordering::Relaxed) == fibers.len(), || format!("{begun:?} have begun"));
+    for _ in 0..3 {
+        runtime.set_workers(1).unwrap();
+        let workers = || runtime.metrics().pool.workers;
+        support::eventually(|| workers() == 1, || format!("{:?}", runtime.metrics()));
+        assert!(fibers.iter().all(|fiber| !fiber.is_finished()));
+        runtime.set_workers(3).unwrap();
+        support::eventually(|| workers() == 3, || format!("{} workers", workers()));
+    }
+    runtime.set_workers(1).unwrap();
+    stop.store(true, Ordering::Relaxed);
+    drop(tx);
+    fibers.into_iter().for_each(|fiber| fiber.join().unwrap());
+}
+
+// The gauge counts those that wait, and not those that could run.
+#[test]
+fn fibers_that_move_count_as_parked_while_they_wait() {
+    let _watchdog = support::watchdog(60);
+    let runtime = Runtime::builder().workers(2).force_moves().build().unwrap();
+    let (tx, rx) = fibra::channel::bounded::<()>(1);
+    let _entered = runtime.handle().enter();
+    let fibers: Vec<_> = (0..5)
+        .filter_map(|number| {
+            let rx = rx.clone();
+            start_moving(move || {
+                (0..20).for_each(|_| fibra::yield_now());
+                if number % 2 == 0 { rx.recv().is_err() } else { rx.recv_timeout(Duration::from_secs(3600)).is_err() }
+            })
+        })
+        .collect();
+    let parked = || runtime.metrics().parked;
+    support::eventually(|| parked() == fibers.len() as u64, || format!("{} are parked", parked()));
+    drop(tx);
+    fibers.into_iter().for_each(|fiber| assert!(fiber.join().unwrap()));
+    assert_eq!(parked(), 0);
 }

@@ -464,3 +464,127 @@ fn a_runtime_gives_them_to_every_fiber() {
     });
     assert_eq!(NUMBER.get(), 9, "those of the thread that called are as they were");
 }
+
+// What a fiber shares with local fibers need not be `Send`, and may be in its thread-locals: when those are dropped, by another thread of
+// the system, no fiber of the worker runs.
+#[test]
+fn local_fibers_stand_still_while_thread_locals_are_dropped() {
+    use std::rc::Rc;
+    /// Says how long it takes to be dropped.
+    struct Slow(Rc<Cell<bool>>);
+    impl Drop for Slow {
+        fn drop(&mut self) {
+            self.0.set(true);
+            std::thread::sleep(Duration::from_millis(20));
+            self.0.set(false);
+        }
+    }
+    thread_local!(static KEPT: RefCell<Option<Slow>> = const { RefCell::new(None) });
+    fn looks(is_dropping: Rc<Cell<bool>>, ended: Rc<Cell<bool>>) {
+        while !ended.get() {
+            assert!(!is_dropping.get(), "it runs while its neighbour's thread-locals are dropped");
+            fibra::yield_now();
+        }
+    }
+    let _watchdog = support::watchdog(60);
+    one_worker(|| {
+        let (is_dropping, ended) = (Rc::new(Cell::new(false)), Rc::new(Cell::new(false)));
+        // A local fiber with thread-locals of its own, and its neighbour.
+        let neighbour = fibra::spawn_local({
+            let (is_dropping, ended) = (is_dropping.clone(), ended.clone());
+            move || looks(is_dropping, ended)
+        });
+        let keeps = {
+            let is_dropping = is_dropping.clone();
+            Builder::new().own_locals().spawn_local(move || KEPT.set(Some(Slow(is_dropping))))
+        };
+        let Ok(keeps) = keeps else { return ended.set(true) };
+        keeps.join().unwrap();
+        ended.set(true);
+        neighbour.join().unwrap();
+        // One that starts a local fiber, which outlives it; once by itself and once in a scope of its parent.
+        for in_scope in [false, true] {
+            let (tell, told) = fibra::channel::bounded::<()>(1);
+            let looking = move || {
+                let is_dropping = Rc::new(Cell::new(false));
+                KEPT.set(Some(Slow(is_dropping.clone())));
+                move || {
+                    while told.try_recv().is_err() {
+                        assert!(!is_dropping.get(), "as above");
+                        fibra::yield_now();
+                    }
+                }
+            };
+            if in_scope {
+                fibra::scope(|s| {
+                    let owner = Builder::new().own_locals().spawn_scoped(s, || drop(s.spawn_local(looking())));
+                    owner.unwrap().join().unwrap();
+                    tell.send(()).unwrap();
+                });
+            } else {
+                let looks = start(|| fibra::spawn_local(looking())).unwrap().join().unwrap();
+                tell.send(()).unwrap();
+                looks.join().unwrap();
+            }
+        }
+    });
+}
+
+// A destructor of a thread-local may wait for fibers of the worker that the fiber was spread to: only local fibers stand still meanwhile.
+#[test]
+fn destructors_of_a_fiber_that_was_spread_may_wait_for_its_worker() {
+    struct Tells(fibra::channel::Sender<()>);
+    impl Drop for Tells {
+        fn drop(&mut self) {
+            (0..2).for_each(|_| self.0.send(()).unwrap());
+        }
+    }
+    thread_local!(static KEPT: RefCell<Option<Tells>> = const { RefCell::new(None) });
+    let _watchdog = support::watchdog(60);
+    Runtime::builder().workers(1).max_workers(1).build().unwrap().run(|| {
+        let (tx, rx) = fibra::channel::rendezvous();
+        let other = fibra::spawn(move || (0..2).for_each(|_| rx.recv().unwrap()));
+        let keeps = move || KEPT.set(Some(Tells(tx)));
+        match Builder::new().own_locals().spread().spawn(keeps) {
+            Ok(spread) => {
+                spread.join().unwrap();
+                other.join().unwrap();
+            }
+            Err(_) => other.cancel(),
+        }
+    });
+}
+
+// What a start and a join cost, one after the other, beside those of an ordinary fiber and of a thread.
+#[test]
+#[ignore = "prints figures: cargo test -p fibra --test runtime -- --ignored --nocapture figures_of_starts"]
+fn figures_of_starts() {
+    const COUNT: u32 = 300;
+    fn each(what: &str, mut one: impl FnMut()) {
+        (0..20).for_each(|_| one());
+        let mut times: Vec<_> = (0..COUNT)
+            .map(|_| {
+                let begin = fibra::time::Instant::now();
+                one();
+                begin.elapsed()
+            })
+            .collect();
+        times.sort();
+        let mean = times.iter().sum::<Duration>() / COUNT;
+        println!("{what}: median {:?}, mean {mean:?}, p90 {:?}", times[150], times[270]);
+    }
+    Runtime::builder().workers(2).build().unwrap().run(|| {
+        each("ordinary fiber", || fibra::spawn(|| ()).join().unwrap());
+        each("own thread-locals", || {
+            run(|| ());
+        });
+        each("own thread-locals, after a pause", || {
+            std::thread::sleep(Duration::from_millis(1));
+            run(|| ());
+        });
+        each("own thread-locals, named", || {
+            let _ = Builder::new().name("named").own_locals().spawn(|| ()).map(|fiber| fiber.join().unwrap());
+        });
+        each("thread", || std::thread::spawn(|| ()).join().unwrap());
+    });
+}

@@ -109,17 +109,20 @@ fn spawns_that_race_with_shutdown_all_end() {
 #[test]
 fn a_burst_of_spawns_never_blocks() {
     let _watchdog = support::watchdog(120);
-    let runtime = Runtime::builder().workers(1).build().unwrap();
-    let gate = Arc::new(AtomicUsize::new(0));
+    // (No second one is added when the first is found stuck.)
+    let runtime = Runtime::builder().workers(1).max_workers(1).build().unwrap();
+    let (begun, gate) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     // The only worker is busy until the burst is over: if a spawn needed it, this would hang.
     let busy = runtime.spawn({
-        let gate = gate.clone();
+        let (begun, gate) = (begun.clone(), gate.clone());
         move || {
+            begun.store(1, SeqCst);
             while gate.load(SeqCst) == 0 {
                 std::thread::yield_now();
             }
         }
     });
+    support::eventually(|| begun.load(SeqCst) == 1, || "it does not begin".to_owned());
     let ran = Arc::new(AtomicUsize::new(0));
     for _ in 0..100_000 {
         let ran = ran.clone();

@@ -26,12 +26,18 @@ fn cancellation_waits_for_a_quiet_unwinding() {
     }
     within_a_minute(|| {
         workers(1).run(|| {
-            let child = fibra::spawn(|| {
+            let begun = Arc::new(AtomicBool::new(false));
+            let begins = begun.clone();
+            let child = fibra::spawn(move || {
+                begins.store(true, Ordering::SeqCst);
                 fibra::shield(|| fibra::sleep(Duration::from_millis(5)));
                 let _blocks = Blocks;
                 std::panic::resume_unwind(Box::new("quiet"));
             });
-            fibra::sleep(Duration::from_millis(1));
+            // One that has not begun would not run at all.
+            while !begun.load(Ordering::SeqCst) {
+                fibra::yield_now();
+            }
             child.cancel();
             assert_eq!(child.join().unwrap_err().message(), "quiet");
         });

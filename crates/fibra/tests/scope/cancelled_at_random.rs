@@ -272,6 +272,9 @@ fn check(ledger: &Ledger) {
     assert_eq!(made, delivered + returned + left + unwound, "{ledger:?}");
 }
 
+/// So many cancellations there are on any machine, however long they take.
+const FEWEST: u64 = 500;
+
 // S4-03, S4-47, X-03: cancelled at random at every blocking point, nothing is lost, doubled or left behind.
 #[test]
 fn stress_pipelines_cancelled_at_random() {
@@ -283,7 +286,8 @@ fn stress_pipelines_cancelled_at_random() {
     let (ledger, rounds) = (Ledger::default(), AtomicU64::new(0));
     let (begun, fired) = (Instant::now(), AtomicBool::new(false));
     let goes_on = || {
-        let over = runtime.metrics().cancellations >= goal || begun.elapsed() > limit;
+        let cancellations = runtime.metrics().cancellations;
+        let over = cancellations >= goal || cancellations >= FEWEST.min(goal) && begun.elapsed() > limit;
         !fired.load(SeqCst) && !over
     };
     let drive = |mut rng: Rng| {
@@ -321,7 +325,7 @@ fn stress_pipelines_cancelled_at_random() {
         begun.elapsed()
     );
     assert_eq!(metrics.parked, 0);
-    assert!(metrics.cancellations >= goal.min(500), "{metrics:?}");
+    assert!(metrics.cancellations >= FEWEST.min(goal), "{metrics:?}");
     check(&ledger);
 }
 

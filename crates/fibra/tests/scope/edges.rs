@@ -195,7 +195,8 @@ fn forgetting_anything_breaks_nothing() {
     let runtime = Runtime::builder().workers(2).build().unwrap();
     let scenario = || {
         let mut data = [0_u32; 8];
-        let token = CancelToken::new();
+        let (token, polled) = (CancelToken::new(), AtomicBool::new(false));
+        let polled = &polled;
         fibra::scope(|s| {
             for (index, place) in data.iter_mut().enumerate() {
                 let child = s.spawn(move || {
@@ -212,8 +213,14 @@ fn forgetting_anything_breaks_nothing() {
             let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
             assert!(waiting.as_mut().poll(&mut cx).is_pending());
             std::mem::forget(waiting);
-            let mut joining = Box::pin(s.spawn(|| fibra::sleep(SHORT)).into_future());
+            let until_polled = || {
+                while !polled.load(SeqCst) {
+                    fibra::sleep(Duration::from_micros(100));
+                }
+            };
+            let mut joining = Box::pin(s.spawn(until_polled).into_future());
             assert!(joining.as_mut().poll(&mut cx).is_pending());
+            polled.store(true, SeqCst);
             std::mem::forget(joining);
         });
         assert!(data.iter().enumerate().all(|(index, value)| *value == index as u32));

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
 use crate::support::{self, workers};
-use fibra::{Cancellation, Runtime, channel, join};
+use fibra::{CancelToken, Cancellation, Runtime, Scope, channel, join};
 
 const LONG: Duration = Duration::from_secs(3600);
 
@@ -613,14 +613,35 @@ fn scopes_and_halves() {
     for workers in [1, 2] {
         support::workers(workers).run(|| {
             // The deadline of a scope around a join, on the fiber that joins: both halves unwind, and nothing beyond the scope.
-            let drops = AtomicUsize::new(0);
+            let (begun, drops) = (AtomicUsize::new(0), AtomicUsize::new(0));
             let waits = || {
                 let _counted = Counted(&drops);
+                begun.fetch_add(1, SeqCst);
                 fibra::sleep(LONG);
             };
+            // (It may come before the second half has begun, which is then not run.)
             assert!(fibra::timeout(Duration::from_millis(5), || join(waits, waits)).is_err());
             assert!(fibra::timeout(Duration::from_millis(5), || together(|| (), waits)).is_err());
-            assert_eq!(drops.load(SeqCst), 3);
+            assert_eq!(drops.load(SeqCst), begun.load(SeqCst));
+            // The same by a token, when all of them have begun.
+            let (both, one) = (|| _ = join(waits, waits), || _ = together(|| (), waits));
+            let cases: [(&dyn Fn(), usize); 2] = [(&both, 2), (&one, 1)];
+            for (halves, count) in cases {
+                let token = CancelToken::new();
+                begun.store(0, SeqCst);
+                drops.store(0, SeqCst);
+                let outcome = fibra::scope(|s| {
+                    s.spawn(|| {
+                        while begun.load(SeqCst) < count {
+                            fibra::sleep(Duration::from_micros(100));
+                        }
+                        token.cancel();
+                    });
+                    Scope::builder().token(token.clone()).run(|_| halves())
+                });
+                assert!(outcome.is_err());
+                assert_eq!(drops.load(SeqCst), count);
+            }
             assert!(!fibra::is_cancelled());
             fibra::sleep(Duration::from_millis(1));
             // A child of a scope that joins, cancelled with its siblings; the body goes on.

@@ -73,7 +73,7 @@ fn on_a_plain_thread() {
 fn a_panic_cancels_siblings_and_body_and_is_raised_again() {
     fibra::run(|| {
         let (_tx, rx) = rendezvous::<()>();
-        let ended = AtomicUsize::new(0);
+        let (begun, ended) = (AtomicUsize::new(0), AtomicUsize::new(0));
         struct Count<'a>(&'a AtomicUsize);
         impl Drop for Count<'_> {
             fn drop(&mut self) {
@@ -85,12 +85,16 @@ fn a_panic_cancels_siblings_and_body_and_is_raised_again() {
                 for _ in 0..10 {
                     s.spawn(|| {
                         let _count = Count(&ended);
+                        begun.fetch_add(1, SeqCst);
                         fibra::sleep(LONG);
                     });
                 }
                 // The handle is kept, and not joined: the body waits for something else.
                 let _handle = s.spawn(|| {
-                    fibra::sleep(Duration::from_millis(2));
+                    // Siblings that have not begun would not run at all.
+                    while begun.load(SeqCst) < 10 {
+                        fibra::sleep(Duration::from_micros(100));
+                    }
                     std::panic::resume_unwind(Box::new("first"))
                 });
                 let _count = Count(&ended);
@@ -176,12 +180,12 @@ fn try_scope_gives_the_first_error() {
 #[test]
 fn deadlines_nest_and_reach_everything_inside() {
     fibra::run(|| {
-        let ended = AtomicUsize::new(0);
-        let outcome = fibra::timeout(Duration::from_millis(10), || {
+        let (begun, ended) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let tree = |limit: Duration| {
             fibra::scope(|outer| {
                 for _ in 0..3 {
                     outer.spawn(|| {
-                        assert!(fibra::remaining().unwrap() <= Duration::from_millis(10));
+                        assert!(fibra::remaining().unwrap() <= limit);
                         fibra::scope(|inner| {
                             for _ in 0..3 {
                                 inner.spawn(|| {
@@ -192,6 +196,7 @@ fn deadlines_nest_and_reach_everything_inside() {
                                         }
                                     }
                                     let _count = Count(&ended);
+                                    begun.fetch_add(1, SeqCst);
                                     fibra::sleep(LONG);
                                 });
                             }
@@ -200,8 +205,26 @@ fn deadlines_nest_and_reach_everything_inside() {
                     });
                 }
             });
-        });
+        };
+        let soon = Duration::from_millis(10);
+        let outcome = fibra::timeout(soon, || tree(soon));
         assert!(outcome.is_err());
+        // (Those that have not begun by then are not started.)
+        assert_eq!(ended.load(SeqCst), begun.load(SeqCst));
+        // The same by a token, when all of them have begun.
+        begun.store(0, SeqCst);
+        ended.store(0, SeqCst);
+        let token = CancelToken::new();
+        let outcome = fibra::scope(|s| {
+            s.spawn(|| {
+                while begun.load(SeqCst) < 9 {
+                    fibra::sleep(Duration::from_micros(100));
+                }
+                token.cancel();
+            });
+            Scope::builder().token(token.clone()).timeout(LONG).run(|_| tree(LONG))
+        });
+        assert_eq!(outcome, Err(ScopeError::Cancelled));
         assert_eq!(ended.load(SeqCst), 9);
         assert_eq!(fibra::remaining(), None);
         assert!(!fibra::is_cancelled());
@@ -266,7 +289,6 @@ fn draining_reaches_nested_scopes_and_is_followed_by_cancellation() {
     fibra::run(|| {
         let (tx, rx) = unbounded();
         fibra::scope(|s| {
-            let stubborn = s.spawn(|| fibra::sleep(LONG));
             s.spawn(|| {
                 fibra::scope(|inner| {
                     inner.spawn(|| {
@@ -276,9 +298,13 @@ fn draining_reaches_nested_scopes_and_is_followed_by_cancellation() {
                 });
             });
             assert_eq!(rx.recv(), Ok("there"));
-            // Long enough for the inner child to get its turn on a loaded machine.
-            s.drain(Duration::from_millis(500));
+            // Over as soon as the children are, which the inner one decides.
+            s.drain(LONG);
             assert_eq!(rx.recv(), Ok("inner"));
+        });
+        fibra::scope(|s| {
+            let stubborn = s.spawn(|| fibra::sleep(LONG));
+            s.drain(Duration::from_millis(5));
             assert_eq!(stubborn.join().unwrap_err().cancel_reason(), Some(CancelReason::Drained));
         });
     });
@@ -496,7 +522,7 @@ fn a_panic_that_was_taken_is_no_news() {
     let runtime = Runtime::builder().workers(2).build().unwrap();
     let _entered = runtime.handle().enter();
     // So many rounds take a second on two free cores, and a minute where others use them: the body spins, and the child needs a core.
-    let began = std::time::Instant::now();
+    let began = fibra::time::Instant::now();
     for round in (0..20_000).take_while(|_| began.elapsed() < Duration::from_secs(10)) {
         fibra::scope(|s| {
             let (go, gone) = bounded(1);

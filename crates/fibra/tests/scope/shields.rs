@@ -195,9 +195,10 @@ fn grace_that_ends_while_a_destructor_waits_in_a_scope_leaves_it_alone() {
     in_child("grace_that_ends_while_a_destructor_waits_in_a_scope_leaves_it_alone", || {
         workers(1).run(|| {
             for (nested, shielded) in [(false, false), (true, false), (false, true)] {
-                let cleaned = AtomicUsize::new(0);
+                let (begun, cleaned) = (AtomicUsize::new(0), AtomicUsize::new(0));
                 let until_cancelled = || {
                     let _cleanup = Cleanup(&cleaned, nested);
+                    begun.fetch_add(1, SeqCst);
                     fibra::sleep(LONG);
                 };
                 let waits = || {
@@ -207,10 +208,19 @@ fn grace_that_ends_while_a_destructor_waits_in_a_scope_leaves_it_alone() {
                         until_cancelled();
                     }
                 };
-                // The body of the scope, and a child of it.
-                let outcome = Scope::builder().timeout(MOMENT).grace(MOMENT).run(|s| {
-                    s.spawn(waits);
-                    waits();
+                // The body of the scope, and a child of it, which has begun: otherwise it would not run at all.
+                let token = CancelToken::new();
+                let outcome = fibra::scope(|around| {
+                    around.spawn(|| {
+                        while begun.load(SeqCst) < 2 {
+                            fibra::sleep(Duration::from_micros(100));
+                        }
+                        token.cancel();
+                    });
+                    Scope::builder().token(token.clone()).grace(MOMENT).run(|s| {
+                        s.spawn(waits);
+                        waits();
+                    })
                 });
                 assert!(outcome.is_err());
                 assert_eq!(cleaned.load(SeqCst), 2);

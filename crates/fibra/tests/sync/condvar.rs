@@ -184,7 +184,7 @@ fn stress_no_notification_is_lost() {
     let runtime = workers(2);
     let until = Instant::now() + Duration::from_millis(1500);
     let mut rounds = 0_u32;
-    while Instant::now() < until {
+    while rounds <= 10 || Instant::now() < until {
         let shared = Arc::new((Mutex::new(0_u32), Condvar::new()));
         let taken = Arc::new(AtomicUsize::new(0));
         let take = |patience: Duration| {

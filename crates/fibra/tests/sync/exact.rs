@@ -125,7 +125,7 @@ fn notifications_beside_notify_all() {
                     }
                     let mut guard = late.lock();
                     *guard += 1;
-                    notified.wait_for(&mut guard, Duration::from_secs(3)).timed_out()
+                    notified.wait_for(&mut guard, Duration::from_secs(30)).timed_out()
                 }));
                 scope.spawn(|| {
                     while *late.lock() < 2 {

@@ -29,6 +29,12 @@ impl Blocking for Fibra {
         fibra::Builder::new().spread().spawn(body).expect("a fiber can be spawned")
     }
 
+    fn spawn_moving<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'static) -> fibra::JoinHandle<T> {
+        // SAFETY: tasks of the benchmarks keep nothing that belongs to a thread of the system over a wait.
+        let moving = unsafe { fibra::Builder::new().own_locals().moving() };
+        moving.spawn(body).expect("a fiber with thread-locals of its own can be spawned")
+    }
+
     #[inline(always)]
     fn join<T: Send + 'static>(handle: fibra::JoinHandle<T>) -> T {
         handle.join().expect("a task of the benchmark does not panic")

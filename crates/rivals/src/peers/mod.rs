@@ -132,6 +132,18 @@ pub(crate) trait Blocking: 'static {
     fn spawn_spread<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'static) -> Self::Handle<T> {
         Self::spawn(body)
     }
+    /// Spawns a task that goes on where there is room after every wait, if the peer has two kinds of them.
+    fn spawn_moving<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'static) -> Self::Handle<T> {
+        Self::spawn(body)
+    }
+    /// Spawns in the way that the parameter `spread` of a workload says: 0, plainly; 1, spread; 2, so that it moves.
+    fn spawn_by<T: Send + 'static>(spread: u64, body: impl FnOnce() -> T + Send + 'static) -> Self::Handle<T> {
+        match spread {
+            0 => Self::spawn(body),
+            1 => Self::spawn_spread(body),
+            _ => Self::spawn_moving(body),
+        }
+    }
     fn join<T: Send + 'static>(handle: Self::Handle<T>) -> T;
     fn yield_now();
     fn sleep(length: Duration);

@@ -48,7 +48,7 @@ fn cases(size: Size) -> Vec<Case> {
             .metric("p99_quiet_us", "p99 us before", Goal::Shown)
             .metric("max_us", "worst us", Goal::Shown)
     };
-    vec![case(1, 0), case(0, 0), case(1, 1)]
+    vec![case(1, 0), case(0, 0), case(1, 1), case(2, 0)]
 }
 
 /// Times and amounts of one run.
@@ -88,7 +88,7 @@ fn setup(params: &Params) -> Setup {
 }
 
 fn blocking<P: Blocking>(params: &Params) -> Sample {
-    let (params, spread) = (params.clone(), params.get("spread") == 1);
+    let (params, spread) = (params.clone(), params.get("spread"));
     let compute = params.get("compute") == 1;
     P::run(setup(&params), move || {
         let script = Script::new(&params);
@@ -103,7 +103,7 @@ fn blocking<P: Blocking>(params: &Params) -> Sample {
                 }
                 requests.latencies()
             };
-            if spread { P::spawn_spread(body) } else { P::spawn(body) }
+            P::spawn_by(spread, body)
         };
         let hog = move || {
             let mut due = script.turn;
@@ -120,7 +120,7 @@ fn blocking<P: Blocking>(params: &Params) -> Sample {
         };
         let middle = script.tasks / 2;
         let mut handles: Vec<_> = (0..middle).map(spawn_requester).collect();
-        let hog = if spread { P::spawn_spread(hog) } else { P::spawn(hog) };
+        let hog = P::spawn_by(spread, hog);
         handles.extend((middle..script.tasks).map(spawn_requester));
         let latencies = handles.into_iter().map(P::join).collect();
         P::join(hog);

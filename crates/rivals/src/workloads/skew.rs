@@ -3,7 +3,8 @@
 //! must not (law 1), so every task that lives on their worker waits behind them.
 //!
 //! `load` is the CPU the eight want together, in percent of one core. `spread=1` spawns the tasks as fibra's documentation recommends for
-//! long-lived ones (on the worker with the fewest), `spread=0` with plain `spawn`; other peers have one way only. With `compute=1` the
+//! long-lived ones (on the worker with the fewest), `spread=0` with plain `spawn`, `spread=2` as fibers that move
+//! (`Builder::moving`, with thread-locals of their own); other peers have one way only. With `compute=1` the
 //! eight do their work in `fibra::compute`.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -46,7 +47,15 @@ fn cases(size: Size) -> Vec<Case> {
             .metric("p99_quiet_us", "p99 us before", Goal::Shown)
             .metric("beside", "others beside the 8", Goal::Shown)
     };
-    vec![case(80, 1, 0), case(150, 1, 0), case(80, 0, 0), case(80, 1, 1), case(150, 1, 1)]
+    vec![
+        case(80, 1, 0),
+        case(150, 1, 0),
+        case(80, 0, 0),
+        case(80, 1, 1),
+        case(150, 1, 1),
+        case(80, 2, 0),
+        case(150, 2, 0),
+    ]
 }
 
 /// What the tasks tell the body (where they run) and what the body tells the tasks (which of them turn heavy).
@@ -131,7 +140,7 @@ fn setup(params: &Params) -> Setup {
 }
 
 fn blocking<P: Blocking>(params: &Params) -> Sample {
-    let (params, spread) = (params.clone(), params.get("spread") == 1);
+    let (params, spread) = (params.clone(), params.get("spread"));
     let apart = params.get("compute") == 1;
     P::run(setup(&params), move || {
         let script = Script::new(&params);
@@ -156,7 +165,7 @@ fn blocking<P: Blocking>(params: &Params) -> Sample {
                 requests.latencies()
             }
         };
-        let spawn = |number| if spread { P::spawn_spread(task(number)) } else { P::spawn(task(number)) };
+        let spawn = |number| P::spawn_by(spread, task(number));
         let handles: Vec<_> = (0..TASKS).map(spawn).collect();
         P::sleep(script.turn);
         let beside = loop {

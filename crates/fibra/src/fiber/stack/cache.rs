@@ -5,9 +5,9 @@
 //!
 //! Per pooled size, in the order in which `take` looks:
 //!
-//! 1. `hot`: a list of stacks that ran a fiber before, the last given first: its top page is in the cache and mapped.
-//! 2. `spare`: a second list, full. Two lists and not one, so that a worker at the boundary does not go to the depot at
-//!    every other step, and so that spilling hands over a whole list without walking it.
+//! 1. `hot`: stacks that ran a fiber before, the last given first: its top page is in the cache and mapped.
+//! 2. `spare`: a second array of them, full. Two and not one, so that a worker at the boundary does not go to the depot at
+//!    every other step, and so that spilling hands over a whole array.
 //! 3. the depot of warm batches, which other workers filled;
 //! 4. `cold`: stacks without memory, not touched until they are taken, since their first page is the price of a stack;
 //! 5. the depot of cold batches, and then new slots from the arena.
@@ -19,7 +19,6 @@ use super::depot::{self, Depot};
 use super::record::{Stack, StackTop};
 use super::size::{CLASSES, POOLED, StackSize};
 use super::trim;
-use crate::prim::prefetch;
 use crate::prim::sync::MutexGuard;
 use std::ptr::NonNull;
 
@@ -31,6 +30,9 @@ pub(super) const BATCH: usize = 64;
 /// stacks.
 const FIRST_CARVE: usize = 8;
 
+/// Stacks whose memory is fetched at once, before they are used again.
+const GROUP: usize = 8;
+
 /// Stacks of each size that a resting worker keeps.
 const REST: usize = 8;
 
@@ -39,39 +41,70 @@ const REST: usize = 8;
 const OWN_POOLED: usize = 4;
 const OWN_POOLED_BYTES: usize = 64 << 20;
 
-/// A linked list of stacks of one size that ran before. Owns them.
+/// Stacks of one size that ran before, the one given last at the end. Owns them.
+///
+/// An array, and not a list through the records: where the stacks after the next one are is known without waiting for the next one's memory.
 #[derive(Debug)]
 pub(super) struct Warm {
-    head: Option<NonNull<StackTop>>,
-    len: usize,
+    /// Room for [`BATCH`], or none.
+    stacks: Vec<Stack>,
+    /// So many, the first ones, were used long ago, and are not being fetched yet.
+    far: usize,
 }
 
-// SAFETY: owns its stacks as a `Stack` does.
-unsafe impl Send for Warm {}
-
 impl Warm {
-    const EMPTY: Warm = Warm { head: None, len: 0 };
+    const EMPTY: Warm = Warm { stacks: Vec::new(), far: 0 };
 
-    #[inline(always)]
-    fn push(&mut self, stack: Stack) {
-        stack.record().next.set(self.head);
-        self.head = Some(stack.into_raw());
-        self.len += 1;
+    /// An empty one with room, which a batch has left behind if there is such a one.
+    fn with_room(class: usize) -> Warm {
+        let mut stacks = ROOM[class].take().unwrap_or_default();
+        stacks.reserve_exact(BATCH);
+        Warm { stacks, far: 0 }
     }
 
+    fn len(&self) -> usize {
+        self.stacks.len()
+    }
+
+    /// Puts a stack in if there is room for it.
     #[inline(always)]
-    pub(super) fn pop(&mut self) -> Option<Stack> {
-        let record = self.head?;
-        // SAFETY: the list owns what was pushed, and gives it to one caller.
-        let stack = unsafe { Stack::from_raw(record) };
-        self.head = stack.record().next.get();
-        self.len -= 1;
-        if let Some(next) = self.head {
-            // The next `pop` reads its record, and the next fiber the lines below; with many stacks both are far away.
-            prefetch(next.as_ptr().cast());
-            prefetch(next.as_ptr().cast::<u8>().wrapping_sub(64));
+    fn push(&mut self, stack: Stack) -> Result<(), Stack> {
+        if self.stacks.len() == self.stacks.capacity() {
+            return Err(stack);
         }
-        Some(stack)
+        self.stacks.push(stack);
+        Ok(())
+    }
+
+    /// The stack that was given last, if it is not far.
+    #[inline(always)]
+    fn pop_near(&mut self) -> Option<Stack> {
+        if self.stacks.len() == self.far { None } else { self.stacks.pop() }
+    }
+
+    /// The stack that was given last.
+    fn pop(&mut self) -> Option<Stack> {
+        if self.stacks.len() == self.far {
+            self.far = self.far.saturating_sub(GROUP);
+            self.fetch_before(self.far);
+        }
+        self.stacks.pop()
+    }
+
+    /// These stacks were used long ago, and are about to be used again.
+    fn bring_near(&mut self) {
+        self.far = self.stacks.len();
+        self.fetch_before(self.far);
+    }
+
+    /// Fetches the memory of the stacks before `end`, which are used soon.
+    fn fetch_before(&self, end: usize) {
+        let group = &self.stacks[end.saturating_sub(GROUP)..end];
+        group.iter().rev().for_each(|stack| StackTop::fetch(stack.record()));
+    }
+
+    pub(super) fn into_stacks(self) -> Vec<Stack> {
+        self.stacks
     }
 }
 
@@ -86,6 +119,9 @@ unsafe impl Send for Cold {}
 pub(super) static WARM: [Depot<Warm>; POOLED] = [const { Depot::new() }; POOLED];
 pub(super) static COLD: [Depot<Cold>; POOLED] = [const { Depot::new() }; POOLED];
 
+/// Arrays of warm stacks that are empty, since the stacks are in use: with them the stacks go back to the depot without an allocation.
+pub(super) static ROOM: [Depot<Vec<Stack>>; POOLED] = [const { Depot::new() }; POOLED];
+
 /// Stacks with own mappings that wait for their next use, per size; a batch is one stack.
 pub(super) static OWN: [Depot<Stack>; CLASSES - POOLED] = [const { Depot::new() }; CLASSES - POOLED];
 
@@ -93,6 +129,7 @@ pub(super) static OWN: [Depot<Stack>; CLASSES - POOLED] = [const { Depot::new() 
 pub(crate) struct Locks {
     _arenas: MutexGuard<'static, arena::Arenas>,
     _warm: [MutexGuard<'static, depot::Shelf<Warm>>; POOLED],
+    _room: [MutexGuard<'static, depot::Shelf<Vec<Stack>>>; POOLED],
     _cold: [MutexGuard<'static, depot::Shelf<Cold>>; POOLED],
     _own: [MutexGuard<'static, depot::Shelf<Stack>>; CLASSES - POOLED],
 }
@@ -102,6 +139,7 @@ impl Locks {
         Self {
             _arenas: arena::lock_arenas(),
             _warm: WARM.each_ref().map(Depot::lock),
+            _room: ROOM.each_ref().map(Depot::lock),
             _cold: COLD.each_ref().map(Depot::lock),
             _own: OWN.each_ref().map(Depot::lock),
         }
@@ -142,7 +180,7 @@ impl StackCache {
     /// The stack of that size that was given last, if the cache has one. It ran before, and so it is prepared.
     #[inline(always)]
     pub(crate) fn take_warm(&mut self, size: StackSize) -> Option<Stack> {
-        let stack = self.shelves.get_mut(size.class())?.hot.pop()?;
+        let stack = self.shelves.get_mut(size.class())?.hot.pop_near()?;
         self.reused += 1;
         Some(stack)
     }
@@ -152,11 +190,17 @@ impl StackCache {
         let Some(shelf) = self.shelves.get_mut(size.class()) else {
             return self.take_own(size);
         };
-        shelf.hot = std::mem::replace(&mut shelf.spare, Warm::EMPTY);
-        if shelf.hot.len == 0
-            && let Some(batch) = WARM[size.class()].take()
-        {
-            shelf.hot = batch;
+        if shelf.hot.len() == 0 {
+            std::mem::swap(&mut shelf.hot, &mut shelf.spare);
+            if shelf.hot.len() == 0
+                && let Some(batch) = WARM[size.class()].take()
+            {
+                let left = std::mem::replace(&mut shelf.hot, batch);
+                if left.stacks.capacity() > 0 {
+                    ROOM[size.class()].put(left.stacks);
+                }
+            }
+            shelf.hot.bring_near();
         }
         if let Some(stack) = shelf.hot.pop() {
             self.reused += 1;
@@ -184,12 +228,13 @@ impl StackCache {
     #[inline]
     pub(crate) fn give(&mut self, stack: Stack) {
         debug_assert!(!stack.record().is_stood_on(), "a stack is given back by code that runs on it");
-        if let Some(shelf) = self.shelves.get_mut(stack.shelf())
-            && shelf.hot.len < BATCH
-        {
-            shelf.hot.push(stack);
-            return;
-        }
+        let stack = match self.shelves.get_mut(stack.shelf()) {
+            Some(shelf) => match shelf.hot.push(stack) {
+                Ok(()) => return,
+                Err(stack) => stack,
+            },
+            None => stack,
+        };
         self.give_slow(stack);
     }
 
@@ -201,35 +246,33 @@ impl StackCache {
         let Some(shelf) = self.shelves.get_mut(stack.class()) else {
             return give_own(stack);
         };
-        if shelf.hot.len == BATCH {
-            let full = std::mem::replace(&mut shelf.hot, Warm::EMPTY);
-            let older = std::mem::replace(&mut shelf.spare, full);
-            if older.len > 0 {
-                put(stack.class(), older);
+        if shelf.hot.len() >= BATCH {
+            std::mem::swap(&mut shelf.hot, &mut shelf.spare);
+            if shelf.hot.len() > 0 {
+                put(stack.class(), std::mem::replace(&mut shelf.hot, Warm::with_room(stack.class())));
             }
         }
-        shelf.hot.push(stack);
+        if shelf.hot.stacks.capacity() == 0 {
+            shelf.hot = Warm::with_room(stack.class());
+        }
+        shelf.hot.stacks.push(stack);
     }
 
     /// Does it hold more than a resting worker needs?
     pub(crate) fn is_fat(&self) -> bool {
-        self.shelves.iter().any(|shelf| shelf.spare.len > 0 || shelf.hot.len > 2 * REST)
+        self.shelves.iter().any(|shelf| shelf.spare.len() > 0 || shelf.hot.len() > 2 * REST)
     }
 
     /// Leaves to the other workers what a resting worker does not need.
     pub(crate) fn shed(&mut self) {
         for (class, shelf) in self.shelves.iter_mut().enumerate() {
-            let mut kept = Warm::EMPTY;
-            while kept.len < REST
-                && let Some(stack) = shelf.hot.pop()
-            {
-                kept.push(stack);
+            if shelf.hot.len() == 0 && shelf.spare.len() == 0 {
+                continue;
             }
-            for warm in [&mut shelf.spare, &mut shelf.hot] {
-                if warm.len > 0 {
-                    put(class, std::mem::replace(warm, Warm::EMPTY));
-                }
-            }
+            let rest = shelf.hot.len().saturating_sub(REST);
+            let mut kept = Warm::with_room(class);
+            kept.stacks.extend(shelf.hot.stacks.drain(rest..));
+            shelf.put_warm(class);
             shelf.hot = kept;
         }
     }
@@ -237,11 +280,7 @@ impl StackCache {
     /// Leaves everything to the other workers: for the end of this one.
     pub(crate) fn flush(&mut self) {
         for (class, shelf) in self.shelves.iter_mut().enumerate() {
-            for warm in [&mut shelf.spare, &mut shelf.hot] {
-                if warm.len > 0 {
-                    put(class, std::mem::replace(warm, Warm::EMPTY));
-                }
-            }
+            shelf.put_warm(class);
             if !shelf.cold.0.is_empty() {
                 COLD[class].put(std::mem::take(&mut shelf.cold));
             }
@@ -273,6 +312,15 @@ impl Drop for StackCache {
 }
 
 impl Shelf {
+    /// Leaves all warm stacks to the other workers.
+    fn put_warm(&mut self, class: usize) {
+        for warm in [&mut self.spare, &mut self.hot] {
+            if warm.len() > 0 {
+                put(class, std::mem::replace(warm, Warm::EMPTY));
+            }
+        }
+    }
+
     fn refill_cold(&mut self, size: StackSize) -> Result<(), NoStack> {
         if let Some(batch) = COLD[size.class()].take() {
             self.cold = batch;
@@ -286,7 +334,7 @@ impl Shelf {
     }
 }
 
-/// Leaves a list to the other workers, and asks for the trimmer if there are many.
+/// Leaves stacks to the other workers, and asks for the trimmer if there are many.
 fn put(class: usize, batch: Warm) {
     WARM[class].put(batch);
     if trim::is_fat(class) {

@@ -1,6 +1,6 @@
 //! [`Stack`], and the record that sits at the top of each.
 //!
-//! Above: the frame keeps its stack's pointer and uses the record's user area; `cache` links records into lists. Below:
+//! Above: the frame keeps its stack's pointer and uses the record's user area; `cache` keeps free stacks. Below:
 //! `guard`.
 //!
 //! The record costs no memory of its own: it lies on the page that the first frames of a fiber touch anyway. Picture
@@ -10,6 +10,7 @@ use super::super::context::Context;
 use super::guard;
 use super::size::StackSize;
 use crate::prim::atomic::AtomicPtr;
+use crate::prim::prefetch_many;
 use std::cell::{Cell, UnsafeCell};
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
@@ -19,6 +20,11 @@ pub(crate) const USER_AREA: usize = 160;
 
 /// Bytes below the stack pointer that a suspended fiber uses; see `context`.
 const RED_ZONE: usize = 128;
+
+const LINE_BYTES: usize = 64;
+/// The cache lines that a fiber uses until it waits for the first time: of the record, and below it.
+const RECORD_LINES: usize = 2;
+const FRAME_LINES: usize = 8;
 
 /// A shelf that no cache has: it marks a stack whose reserve is open, see [`Stack::shelf`].
 const NO_SHELF: u8 = u8::MAX;
@@ -31,8 +37,6 @@ pub(crate) type Retire = unsafe fn(usize);
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct StackTop {
-    /// The next stack in the same pool list.
-    pub(super) next: Cell<Option<NonNull<StackTop>>>,
     /// The upper layer's word; 0 when the stack is fresh.
     saved_context: Cell<usize>,
     /// How the upper layer takes that word back before the stack loses its memory; none when the stack is fresh.
@@ -74,6 +78,20 @@ impl StackTop {
         self.size.bytes()
     }
 
+    /// Fetches what the shallow part of a fiber uses: of the record, and below it. One of many such calls, one after the other: what takes longest
+    /// is to find the pages, each of which is far from all others, and the processor looks for several at the same time.
+    #[inline(always)]
+    pub(crate) fn fetch(record: *const StackTop) {
+        let end = record.cast::<u8>().wrapping_add(RECORD_LINES * LINE_BYTES);
+        (1..=RECORD_LINES + FRAME_LINES).for_each(|line| prefetch_many(end.wrapping_sub(line * LINE_BYTES)));
+    }
+
+    /// The lowest address that [`fetch`](Self::fetch) fetches.
+    #[inline(always)]
+    pub(crate) fn fetched_from(record: *const StackTop) -> usize {
+        record.addr().wrapping_sub(FRAME_LINES * LINE_BYTES)
+    }
+
     /// The place of [`Stack::saved_context`], for a switch that leaves this stack for its next use.
     #[inline(always)]
     pub(crate) fn context_place(&self) -> *mut Context {
@@ -113,7 +131,6 @@ impl Stack {
     /// `record` comes from `arena` with this `slot` and `size`, is guarded, and belongs to the caller.
     pub(super) unsafe fn initialise(record: NonNull<StackTop>, slot: *mut u8, size: StackSize) -> Stack {
         let fresh = StackTop {
-            next: Cell::new(None),
             saved_context: Cell::new(0),
             retire: Cell::new(None),
             owner: AtomicPtr::new(std::ptr::null_mut()),

@@ -7,7 +7,7 @@
 //! if a breath is shorter than the interval between two calls, and a program that has become quiet gives everything
 //! back but [`KEEP`]. Stacks with own mappings are unmapped by the same rule, and none of them is kept.
 
-use super::cache::{BATCH, COLD, Cold, OWN, WARM, unmap};
+use super::cache::{BATCH, COLD, Cold, OWN, ROOM, WARM, unmap};
 use super::guard;
 use super::record::Stack;
 
@@ -39,11 +39,11 @@ pub(crate) fn trim_depot(budget: usize) -> usize {
     let mut trimmed = 0;
     for (warm, cold) in WARM.iter().zip(&COLD) {
         let most = budget.saturating_sub(trimmed).div_ceil(BATCH);
-        for mut batch in warm.take_idle(KEEP, most) {
+        for batch in warm.take_idle(KEEP, most) {
             // A census that found one of these stacks on a frame, before the frame let it go, may still read its record. A census that
             // begins after this finds it on no frame.
             drop(crate::fiber::CENSUS.lock());
-            let stacks: Vec<Stack> = std::iter::from_fn(|| batch.pop()).collect();
+            let stacks = batch.into_stacks();
             // The contexts lie in that memory, and may own other resources.
             stacks.iter().for_each(Stack::retire);
             // Collected first: the records that say where the memory is are part of it.
@@ -54,6 +54,8 @@ pub(crate) fn trim_depot(budget: usize) -> usize {
             cold.put(Cold(stacks.into_iter().map(Stack::into_raw).collect()));
         }
     }
+    // (Few are left when the stacks are back.)
+    ROOM.iter().for_each(|room| drop(room.take_idle(KEEP, budget)));
     for own in &OWN {
         for stack in own.take_idle(0, budget.saturating_sub(trimmed)) {
             unmap(stack);

@@ -23,6 +23,7 @@ use crate::fiber::frame::{Frame, FrameRef, NO_HOME, flag};
 use crate::prim::atomic::Ordering;
 use crate::sched::queue::Entry;
 use crate::sched::shared::RuntimeShared;
+use crate::sched::staff::seats;
 use crate::sched::worker::{Worker, signal};
 use crate::waiter::revoke;
 use crate::waiter::word::Commit;
@@ -66,8 +67,8 @@ impl RuntimeShared {
             // That worker may be leaving, or gone, since this was written.
             let target = self.reserve(target as usize);
             self.deliver(target, frame);
-            // SeqCst: as all changes of `coming` (`seats.rs`). From now on the fiber in the inbox keeps the worker from leaving.
-            self.remotes[target].coming.fetch_sub(1, Ordering::SeqCst);
+            // From now on the fiber in the inbox keeps the worker from leaving.
+            seats::unreserve(self, target);
         }
     }
 }

@@ -17,9 +17,15 @@
 use crate::fiber::frame::{FrameRef, NO_HOME};
 use crate::prim::atomic::Ordering;
 use crate::sched::queue::Entry;
+use crate::sched::staff::seats;
 use crate::sched::worker::Worker;
 use crate::waiter::revoke;
 use crate::waiter::word::{Commit, WaitKind};
+
+/// 1 if the record of a suspended fiber says that it waits, and did not just yield: from before it leaves its stack until it goes on there.
+fn is_waiting(frame: FrameRef) -> i64 {
+    i64::from(frame.top().is_some_and(|top| top.wait_words().0 != 0))
+}
 
 impl Worker {
     /// On the scheduler's stack, after a fiber that moves has suspended.
@@ -28,7 +34,7 @@ impl Worker {
         // Relaxed: published by the queue or by the commit.
         frame.home.store(NO_HOME, Ordering::Relaxed);
         // Relaxed: a gauge; the worker that runs the fiber again takes it back.
-        self.shared.tasks_parked.fetch_add(1, Ordering::Relaxed);
+        self.shared.moving_parked.fetch_add(is_waiting(frame), Ordering::Relaxed);
         if parks {
             // It holds nothing off and has no scope open (`wait::own_locals`), so a cancellation that comes now is due. It is not looked at
             // any closer: from the commit on the fiber may run elsewhere.
@@ -50,14 +56,14 @@ impl Worker {
 
     /// For tests: sends a RUNNABLE fiber to the next worker, which lets it go on there.
     #[cold]
-    fn send_on(&self, frame: FrameRef) {
+    pub(in crate::sched) fn send_on(&self, frame: FrameRef) {
         let next = self.shared.accepting_workers().find(|worker| *worker > self.index);
         let target = next.or_else(|| self.shared.accepting_workers().next()).unwrap_or(0);
         // That worker may be leaving, or gone.
         let target = self.shared.reserve(target);
         self.shared.deliver(target, frame);
-        // SeqCst: as all changes of `coming` (`seats.rs`). From now on the fiber in the inbox keeps the worker from leaving.
-        self.shared.remotes[target].coming.fetch_sub(1, Ordering::SeqCst);
+        // From now on the fiber in the inbox keeps the worker from leaving.
+        seats::unreserve(&*self.shared, target);
     }
 
     /// A fiber that was in this worker's inbox, and moves: is it on no worker yet? Then it goes on here.
@@ -76,7 +82,7 @@ impl Worker {
             return false;
         }
         // Relaxed: a gauge.
-        self.shared.tasks_parked.fetch_sub(1, Ordering::Relaxed);
+        self.shared.moving_parked.fetch_sub(is_waiting(frame), Ordering::Relaxed);
         // Relaxed: this worker's own now.
         frame.home.store(self.index as u32, Ordering::Relaxed);
         self.link_started(frame, self.list_of(frame));

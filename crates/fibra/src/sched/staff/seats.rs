@@ -12,6 +12,7 @@
 //!  word: DRAINING          (read-modify-write)        coming + 1                (read-modify-write)
 //!  coming and inbox, are they empty?                  is the word DRAINING or DEAD?  (read-modify-write)
 //!  yes: gives back what it has; word: DEAD            yes: coming - 1, choose another worker; no: push
+//!  no: sleeps                                         if coming is 0 then, and the word DRAINING: wakes the worker
 //! ```
 //!
 //! The two meet at the word: if the sender's look comes first, the worker sees `coming` and stays; if it comes later, the sender chooses
@@ -47,7 +48,7 @@ use crate::prim::bug::seeded_bug;
 use crate::prim::sync::Mutex;
 use crate::sched::idle::Idle;
 use crate::sched::phase::Phase;
-use crate::sched::reach::Reach;
+use crate::sched::reach::{self, Reach};
 
 /// How long the worker of a seat is to stay.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -131,9 +132,17 @@ pub(crate) fn reserve<R: Reach>(runtime: &R, worker: usize) -> bool {
     if too_early.unwrap_or_else(|| runtime.idle().phase_handshake(worker)).accepts() {
         return true;
     }
-    // SeqCst: as above.
-    coming.fetch_sub(1, Ordering::SeqCst);
+    unreserve(runtime, worker);
     false
+}
+
+/// What was reserved does not come, or lies in the worker's inbox by now. A worker that stayed because of it, and sleeps, looks again.
+pub(crate) fn unreserve<R: Reach>(runtime: &R, worker: usize) {
+    // SeqCst read-modify-write, before the look at the word: a worker that saw it coming, in `may_leave`, was DRAINING by then.
+    let was_last = runtime.coming(worker).fetch_sub(1, Ordering::SeqCst) == 1;
+    if was_last && !runtime.idle().phase_handshake(worker).accepts() {
+        reach::wake_worker(runtime, worker);
+    }
 }
 
 /// Asked by a worker that is DRAINING and has no fiber: is nothing on its way to it?

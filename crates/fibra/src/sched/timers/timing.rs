@@ -10,7 +10,9 @@ use crate::driver::Timeout;
 use crate::fiber::frame::FrameRef;
 use crate::fiber::stack::StackTop;
 use crate::prim::atomic::Ordering;
-use crate::prim::{policy, prefetch};
+use crate::prim::{policy, prefetch_many};
+use crate::sched::complete::complete_wait;
+use crate::sched::enqueue::QueueEnd;
 use crate::sched::members::scope::ScopeRef;
 use crate::sched::timers::heap::Timer;
 use crate::sched::worker::{DRIVER_CYCLES, Worker};
@@ -25,19 +27,33 @@ const VERY_MANY_TIMERS: usize = 16_384;
 
 /// Timers that are fired together: their frames are fetched before the first is claimed.
 const BATCH: usize = 16;
-/// Most cache lines of a stack that are fetched ahead. A fiber in `sleep` has about twelve, its record at the top included.
-const STACK_LINES: usize = 16;
+/// Most cache lines that are fetched of the innermost frames of a fiber that waits deep in its stack.
+const STACK_LINES: usize = 8;
 const LINE_BYTES: usize = 64;
 
-/// What a timer of a worker is for: the wait of this fiber that has this ticket is over, its time is up.
+/// What a timer of a wait is for: the wait of this fiber that has this ticket is over, its time is up.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Due(FrameRef, Ticket);
+
+impl Due {
+    pub(crate) fn new(frame: FrameRef, ticket: Ticket) -> Self {
+        Self(frame, ticket)
+    }
+
+    /// Ends the wait as timed out, unless another owner was faster: on any thread.
+    pub(in crate::sched) fn complete(self) {
+        // (A fiber has no waker.)
+        drop(complete_wait(self.0.waiter_ref(), self.1, ARM_TIMEOUT, QueueEnd::Tail));
+    }
+}
 
 /// What a timer in a seat's [`Wheel`](super::wheel::Wheel) is for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum WheelDue {
     Scope(ScopeDue),
     Alarm(AlarmId),
+    /// The wait of a fiber that moves: it may be on no worker, so that a worker that is stuck must not keep its time.
+    Wait(Due),
 }
 
 /// Something about a scope, in this life of its record.
@@ -80,27 +96,33 @@ impl Worker {
     pub(in crate::sched) fn fire_timers(&self, now: u64) {
         self.looks.fired_at.set(now);
         while self.next_deadline().is_some_and(|deadline| deadline <= now) {
-            let mut batch = [None; BATCH];
+            let mut due = [None; BATCH];
             self.timers.with(|timers| {
-                for place in &mut batch {
-                    let Some(due) = timers.pop_expired(now) else { break };
-                    due.0.prefetch();
-                    *place = Some(due);
+                for place in &mut due {
+                    *place = timers.pop_expired(now);
+                    if place.is_none() {
+                        break;
+                    }
                 }
             });
-            for Due(frame, ticket) in batch.into_iter().flatten() {
+            // One after the other, with nothing in between that takes long: so the processor looks for several pages at the same time.
+            due.iter().flatten().for_each(|Due(frame, _)| frame.fetch());
+            due.iter().flatten().for_each(|Due(frame, _)| frame.fetch_stack());
+            let mut woken = [None; BATCH];
+            for (Due(frame, ticket), place) in due.into_iter().flatten().zip(&mut woken) {
                 match frame.waiter.word.claim(ticket, ARM_TIMEOUT, true) {
                     Claim::Lost => {}
-                    Claim::Direct => {
-                        self.stats().wakes_timer.add(1);
-                        self.stats().parked.sub(1);
-                        prefetch_stack(frame);
-                        self.note_wake(frame);
-                        self.push_ready(frame);
-                    }
+                    Claim::Direct => *place = Some(frame),
                     // The fiber that set the timer is off its stack whenever this worker fires timers.
                     Claim::Held => unreachable!("a timer fired while its fiber was parking"),
                 }
+            }
+            for frame in woken.into_iter().flatten() {
+                self.stats().wakes_timer.add(1);
+                self.stats().parked.sub(1);
+                fetch_turn(frame);
+                self.note_wake(frame);
+                self.push_ready(frame);
             }
         }
         self.shared.fire_deadlines(self.index, now, u64::MAX);
@@ -175,16 +197,17 @@ impl Worker {
     }
 }
 
-/// Fetches the part of a suspended fiber's stack that it touches when it goes on: its innermost frames, up to the record at the top.
+/// Fetches what else the next turn of a suspended fiber touches: its innermost frames, if these lie deep, and, in case it ends, its neighbours
+/// in the list of started fibers.
 #[inline(always)]
-fn prefetch_stack(frame: FrameRef) {
+fn fetch_turn(frame: FrameRef) {
     // SAFETY: claimed by this worker and not queued yet, so its context does not change.
     let innermost = frame.context.with(|context| unsafe { (*context).to_bits() });
     // Relaxed: this worker's own.
-    let record = frame.stack.load(Ordering::Relaxed);
-    let bytes = record.addr().wrapping_add(size_of::<StackTop>()).wrapping_sub(innermost);
-    for line in 0..(bytes / LINE_BYTES).min(STACK_LINES) {
-        // Where a context is no stack pointer (see `fiber::context`) this is of no use, and does no harm.
-        prefetch(ptr::without_provenance(innermost.wrapping_add(line * LINE_BYTES)));
+    let fetched = StackTop::fetched_from(frame.stack.load(Ordering::Relaxed));
+    // Where a context is no stack pointer (see `fiber::context`) this is of no use, and does no harm.
+    for line in 0..(fetched.saturating_sub(innermost) / LINE_BYTES).min(STACK_LINES) {
+        prefetch_many(ptr::without_provenance(innermost.wrapping_add(line * LINE_BYTES)));
     }
+    frame.fetch_neighbours();
 }

@@ -1,6 +1,6 @@
-//! Deadlines that must be kept although the worker they were set on is stuck: those of scopes (deadline, drain, grace), and the alarms of
-//! futures that wait for time. Each seat has such a store beside the owner-only timers of its worker. The store has a lock, so that sysmon
-//! can fire the timers of a stuck worker.
+//! Deadlines that must be kept although the worker they were set on is stuck: those of scopes (deadline, drain, grace), the alarms of
+//! futures that wait for time, and the waits of fibers that move. Each seat has such a store beside the owner-only timers of its worker.
+//! The store has a lock, so that sysmon can fire the timers of a stuck worker.
 //!
 //! Above: `timing.rs` (a worker fires what is due in its own store), `sysmon.rs` (fires what is overdue in any store), and scopes, which
 //! set and remove timers. Below: `sched::timers::heap`, the heap.

@@ -280,7 +280,10 @@ fn tasks_that_own_an_end() {
         }
         let (tx, rx) = channel::ordered::<Bad>(3);
         (0..3).for_each(|_| tx.spawn(|| Bad).unwrap());
-        fibra::sleep(Duration::from_millis(5));
+        // All of them have ended, each with its result: no fiber is left but this one.
+        while fibra::Handle::current().metrics().live > 1 {
+            fibra::sleep(Duration::from_micros(100));
+        }
         assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(rx))).is_err());
         let refused = tx.spawn(|| Bad).unwrap_err();
         std::mem::forget(refused);

@@ -206,11 +206,12 @@ fn no_item_is_created_before_the_discarded_one_is_gone() {
 fn functions_that_wait_are_cancelled_and_let_finish() {
     let _watchdog = support::watchdog(60);
     fibra::run(|| {
-        let calls = AtomicUsize::new(0);
+        let calls = Arc::new(AtomicUsize::new(0));
+        let called = calls.clone();
         let pool = channel::pool(
             1,
             move || {
-                if calls.fetch_add(1, SeqCst) == 0 {
+                if called.fetch_add(1, SeqCst) == 0 {
                     fibra::sleep(LONG);
                 }
                 Ok::<_, ()>(7)
@@ -227,12 +228,17 @@ fn functions_that_wait_are_cancelled_and_let_finish() {
                 fibra::sleep(LONG);
             })
         };
+        let until_called = |times: usize| {
+            while calls.load(SeqCst) < times {
+                fibra::sleep(Duration::from_micros(100));
+            }
+        };
         let creating = borrower();
-        fibra::sleep(Duration::from_millis(2));
+        until_called(1);
         creating.cancel();
         assert!(creating.join().unwrap_err().is_cancelled());
         let holding = borrower();
-        fibra::sleep(Duration::from_millis(2));
+        until_called(2);
         holding.cancel();
         assert!(holding.join().unwrap_err().is_cancelled());
         assert_eq!(**pool.get().as_ref().unwrap(), 7);
