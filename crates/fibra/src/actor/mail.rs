@@ -13,7 +13,7 @@ use std::any::Any;
 use std::collections::VecDeque;
 use std::fmt;
 
-use crate::prim::slot::Slot;
+use crate::prim::slot::MoveSlot;
 
 /// Buffers above this many bytes are not kept by an actor without messages.
 const KEPT_BYTES: usize = 256;
@@ -75,7 +75,7 @@ pub(super) enum NoPlace {
 
 /// What a turn has taken out of the mailbox and not handled yet.
 pub(super) struct Hand<M> {
-    pub(super) message: Slot<M>,
+    pub(super) message: MoveSlot<M>,
     /// With [`Take::Make`].
     pub(super) make: Option<Box<dyn Make<M>>>,
     /// With [`Take::Again`].
@@ -85,7 +85,7 @@ pub(super) struct Hand<M> {
 impl<M> Hand<M> {
     #[inline(always)]
     pub(super) fn new() -> Self {
-        Self { message: Slot::new(), make: None, again: None }
+        Self { message: MoveSlot::new(), make: None, again: None }
     }
 
     #[inline(always)]

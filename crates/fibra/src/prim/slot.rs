@@ -1,4 +1,4 @@
-//! [`Slot`]: room for one value, which is written into it and read out of it in one move each.
+//! [`MoveSlot`]: room for one value, which is written into it and read out of it in one move each.
 //!
 //! An `Option` would do, but is taken apart: its tag is looked at and written on its own, the rest is moved in other pieces than it was
 //! written in, from one unnamed place to the next. A processor hands a value that it has just stored only to loads that lie within one of
@@ -13,12 +13,12 @@ use std::fmt;
 use std::mem::MaybeUninit;
 
 /// See the header.
-pub(crate) struct Slot<T> {
+pub(crate) struct MoveSlot<T> {
     value: MaybeUninit<T>,
     is_full: bool,
 }
 
-impl<T> Slot<T> {
+impl<T> MoveSlot<T> {
     /// (No constant: that would be copied, all of it.)
     #[inline(always)]
     pub(crate) fn new() -> Self {
@@ -53,7 +53,7 @@ extern "C" fn is_full() -> ! {
     panic!("fibra: a slot that is full (a bug in fibra, please report it)");
 }
 
-impl<T> Drop for Slot<T> {
+impl<T> Drop for MoveSlot<T> {
     #[inline(always)]
     fn drop(&mut self) {
         if self.is_full {
@@ -62,9 +62,9 @@ impl<T> Drop for Slot<T> {
     }
 }
 
-impl<T> fmt::Debug for Slot<T> {
+impl<T> fmt::Debug for MoveSlot<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Slot").field("is_full", &self.is_full).finish()
+        f.debug_struct("MoveSlot").field("is_full", &self.is_full).finish()
     }
 }
 
@@ -77,7 +77,7 @@ mod tests {
     #[test]
     fn a_value_is_dropped_once() {
         let value = Rc::new(7);
-        let mut slot = Slot::new();
+        let mut slot = MoveSlot::new();
         slot.put(value.clone());
         assert_eq!((*slot.take(), Rc::strong_count(&value)), (7, 2), "until the end of this statement");
         assert_eq!(Rc::strong_count(&value), 1);
@@ -89,6 +89,6 @@ mod tests {
     #[test]
     #[should_panic(expected = "a slot that is empty")]
     fn an_empty_slot_gives_nothing() {
-        Slot::<u32>::new().take();
+        MoveSlot::<u32>::new().take();
     }
 }
