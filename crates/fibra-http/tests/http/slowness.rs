@@ -188,7 +188,7 @@ fn a_handler_that_takes_its_time_does_not_time_out_its_client() {
     // The system takes it, also while the server does not read.
     let body = "x".repeat(30_000);
     let mut client = server.connect();
-    let began = std::time::Instant::now();
+    let began = fibra::time::Instant::now();
     client.send(format!("POST / HTTP/1.1\r\nHost: t\r\nContent-Length: {}\r\n\r\n", body.len()));
     // The first read has to wait, so that the time begins.
     begins.recv().unwrap();

@@ -15,7 +15,7 @@
 //! SETUP     below: one-time preparations, so that no `Once` is half done
 //! ROOTS     sched::shared    SCOPES   sched::members::scope
 //! CENSUS    fiber            FRAMES   fiber::slab
-//! ARENAS    stack::arena     WARM, COLD, OWN    stack::cache
+//! ARENAS    stack::arena     WARM, ROOM, COLD, OWN    stack::cache
 //! THREADS, TASKS, ANSWERS    waiter::record, waiter::answer
 //! OUTSIDE   outside_io       SOURCES  source, and the lock of each source
 //! ONE_AT_A_TIME  prim::thread                 OUTSIDE_TAPE   sched::flight

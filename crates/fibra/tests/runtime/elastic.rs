@@ -476,8 +476,8 @@ fn a_stuck_worker_does_not_hold_up_deadlines() {
                 let _ = never::<()>().recv();
             };
             Builder::new().spread().spawn_scoped(s, child).unwrap();
-            // Blocks the worker that keeps the deadline, until the child is unwinding. (If it has not begun when the deadline comes, it never
-            // does; the deadline has come all the same.)
+            // Blocks the worker that keeps the deadline, until the child is unwinding. (If it has not begun when the deadline comes, it
+            // never does; the deadline has come all the same.)
             if is_ready.recv().is_ok() {
                 assert_ne!(told.recv().unwrap(), here);
             }

@@ -83,8 +83,8 @@ fn a_shutdown_drops_what_has_not_started() {
     drop(rt);
     assert!(fibers.into_iter().all(|fiber| fiber.join().unwrap_err().is_cancelled()));
     assert_eq!((counts.0.load(SeqCst), counts.1.load(SeqCst)), (0, 50));
-    // The only worker computes until the shutdown has cancelled everything, and has given up waiting for it. (No second one is added when it
-    // is found stuck.)
+    // The only worker computes until the shutdown has cancelled everything, and has given up waiting for it. (No second one is added when
+    // it is found stuck.)
     let rt = fibra::Runtime::builder().workers(1).max_workers(1).build().unwrap();
     let (begun, over) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     let computing = {
