@@ -103,15 +103,17 @@ impl<A: Actor> Addr<A> {
         }
     }
 
-    /// Appends, waiting for a place if need be. (In line, with one way out of line: see `ActorDesk::post_plainly`.)
-    #[inline(always)]
+    /// Appends, waiting for a place if need be. (In line, with one way out of line: see `ActorDesk::post_plainly`. Not where nothing is
+    /// optimised: each call would have its own copies of the message in its caller's frame.)
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(super) fn append_until(
         &self,
         letter: Letter<A::Message>,
         deadline: Option<u64>,
         site: &'static Location<'static>,
     ) -> Result<(), SendTimeoutError<Letter<A::Message>>> {
-        let refused = if park::passes() {
+        let is_counted = park::passes();
+        let refused = if is_counted {
             match self.cell.desk.post_plainly(letter) {
                 Ok(next) => {
                     self.cell.then(next);
@@ -122,7 +124,7 @@ impl<A: Actor> Addr<A> {
         } else {
             letter
         };
-        self.append_closely(refused, deadline, site)
+        self.append_closely(refused, is_counted, deadline, site)
     }
 
     /// The same in all other cases.
@@ -131,10 +133,14 @@ impl<A: Actor> Addr<A> {
     fn append_closely(
         &self,
         letter: Letter<A::Message>,
+        is_counted: bool,
         deadline: Option<u64>,
         site: &'static Location<'static>,
     ) -> Result<(), SendTimeoutError<Letter<A::Message>>> {
-        park::entry();
+        // (A call that passed has been counted, and was not cancelled then.)
+        if !is_counted {
+            park::entry();
+        }
         match self.append_now(letter) {
             Ok(()) => Ok(()),
             Err((NoPlace::Full, letter)) => self.append_later(letter, deadline, site),
@@ -165,7 +171,7 @@ impl<A: Actor> Addr<A> {
     /// # Errors
     /// With the message: the actor has ended or was asked to stop; or it sends to itself, and its mailbox is full.
     #[track_caller]
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub fn send(&self, message: A::Message) -> Result<(), SendError<A::Message>> {
         let sent = self.append_until(Letter::Message(message), None, Location::caller());
         sent.map_err(|error| without_timeout(error.map(opened)))

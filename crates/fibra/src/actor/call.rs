@@ -68,7 +68,7 @@ enum Way<T> {
 
 impl<R> Inner<R> {
     /// (In line, so that the answer is written straight to the stack of the caller; see `prim::slot`.)
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     fn send(self, answer: Answer<R>) -> Result<(), Answer<R>> {
         let Self { way, edge, caller: _ } = self;
         if let Some(edge) = &edge {
@@ -95,7 +95,7 @@ impl<R: Send> Refuse for Inner<R> {
 
 impl<R: Send + 'static> Reply<R> {
     /// That of a caller that waits, in a handler if there is an edge.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(super) fn to_stack(answerer: Answerer<Answer<R>>, edge: Option<&Waiting>) -> Self {
         let (caller, edge) = edge.map(|waiting| (waiting.caller.core().id, waiting.edge.clone())).unzip();
         Self { inner: Some(Inner { way: Way::Stack(answerer), edge, caller }) }
@@ -108,7 +108,7 @@ impl<R: Send + 'static> Reply<R> {
     }
 
     /// Answers. If the caller does not wait any more, the answer is dropped.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub fn send(mut self, answer: R) {
         let inner = self.inner.take();
         // There is nothing left to be dropped.

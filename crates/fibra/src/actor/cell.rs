@@ -261,7 +261,7 @@ impl<A: Actor> Cell<A> {
     }
 
     /// Handles messages, up to the budget.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     fn messages(
         &self,
         key: &mut Option<LifeKey<A>>,
@@ -450,7 +450,7 @@ fn make_in<M>(hand: &mut Hand<M>) {
 struct ActorTurn<A: Actor>(Option<Arc<Cell<A>>>);
 
 impl<A: Actor> ActorTurn<A> {
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     fn run(mut self) {
         let cell = self.0.take();
         // There is nothing left to be dropped.

@@ -69,7 +69,7 @@ impl<M, V> ActorDesk<M, V> {
         Seen(self.places.room().look())
     }
 
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     fn with<R>(&self, f: impl FnOnce(Word<'_>, &mut MailboxContents<M, V>) -> R) -> R {
         self.places.room().with(|bits, mail| f(Word(bits), mail))
     }
@@ -86,7 +86,7 @@ impl<M, V> ActorDesk<M, V> {
 
     /// The same if there is nothing in the way; else by [`post`](Self::post). In line where the message is made, and with nothing in it
     /// that may unwind: so that the message can be written straight to its place.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(super) fn post_plainly(&self, letter: Letter<M>) -> Result<Next, Letter<M>> {
         let Some(mut held) = self.places.room().try_lock() else { return Err(letter) };
         let (bits, mail) = held.parts();
@@ -151,7 +151,7 @@ impl<M, V> ActorDesk<M, V> {
 
     /// What is to be done next. If `begins`, the turn begins with that: it takes the value out, which `is_ready` if it takes messages. If
     /// there is nothing to do, and if `may_rest`, the value is put back and the actor is EMPTY.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(super) fn next(
         &self,
         begins: bool,
@@ -217,7 +217,7 @@ impl<M, V> ActorDesk<M, V> {
     }
 
     /// Places have become free that senders wait for.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     fn settle_if(&self, settles: bool) {
         if settles && !seeded_bug("actor_room_untold") {
             self.places.settle();
@@ -249,7 +249,7 @@ impl<M, V> ActorDesk<M, V> {
     }
 
     /// The actor takes no message for now, and there are places that senders wait for. No user code runs in here.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     fn settle_standing(&self, settles: bool) {
         if settles && !seeded_bug("actor_stands_untold") {
             self.places.settle_parking();

@@ -83,12 +83,12 @@ pub(super) struct Hand<M> {
 }
 
 impl<M> Hand<M> {
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(super) fn new() -> Self {
         Self { message: MoveSlot::new(), make: None, again: None }
     }
 
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     fn put(&mut self, letter: Letter<M>) -> Take {
         match letter {
             Letter::Message(message) => {
@@ -199,7 +199,7 @@ impl<M, V> MailboxContents<M, V> {
     }
 
     /// Ordinary messages.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(super) fn len(&self) -> usize {
         usize::from(self.first.is_some()) + self.queue.as_ref().map_or(0, |queue| queue.len())
     }
@@ -215,13 +215,13 @@ impl<M, V> MailboxContents<M, V> {
 
     // ---- places -------------------------------------------------------------------------------------------------------------
 
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     fn free(&self) -> usize {
         (self.capacity as usize).saturating_sub(self.len() + self.reserved as usize)
     }
 
     /// Places that are not left to futures that were called.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     fn free_for_all(&self) -> usize {
         self.free().saturating_sub(usize::from(self.called))
     }
@@ -255,7 +255,7 @@ impl<M, V> MailboxContents<M, V> {
     }
 
     /// A message was taken out. True: senders that wait are to be let go.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(super) fn passes_waiters(&mut self) -> bool {
         if !self.is_awaited {
             return false;
@@ -317,7 +317,7 @@ impl<M, V> MailboxContents<M, V> {
     // ---- messages -----------------------------------------------------------------------------------------------------------
 
     /// Is there a place for the message of a newcomer?
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     fn admits(&self) -> Result<(), NoPlace> {
         if self.closed {
             return Err(NoPlace::Closed);
@@ -338,7 +338,7 @@ impl<M, V> MailboxContents<M, V> {
 
     /// The same if there is room for it in memory, too. Nothing in here unwinds: what has to be dropped by one who unwinds has to lie in
     /// memory before it is written to its place.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(super) fn append_plainly(&mut self, letter: Letter<M>) -> Result<(), Letter<M>> {
         if self.admits().is_err() {
             return Err(letter);
@@ -412,7 +412,7 @@ impl<M, V> MailboxContents<M, V> {
         (self.len() + urgent, dropped)
     }
 
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     fn pop(&mut self) -> Option<Letter<M>> {
         if self.first.is_some() {
             return self.first.take();
@@ -424,7 +424,7 @@ impl<M, V> MailboxContents<M, V> {
     }
 
     /// What is to be done next.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(super) fn next(&mut self, hand: &mut Hand<M>) -> Take {
         if self.rare.is_some() {
             return self.next_rare(hand);
@@ -433,7 +433,7 @@ impl<M, V> MailboxContents<M, V> {
     }
 
     /// The oldest ordinary message, or `otherwise`.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     fn hand_out(&mut self, hand: &mut Hand<M>, otherwise: Take) -> Take {
         match self.pop() {
             Some(letter) => hand.put(letter),

@@ -29,7 +29,7 @@ use crate::waiter::record::Claimed;
 use crate::waiter::word::ARM_FIRST;
 
 /// Calls `f` with a question and the right to answer it. The question is over when `f` has returned.
-#[inline(always)]
+#[cfg_attr(not(debug_assertions), inline(always))]
 pub(crate) fn ask<T: Send, R>(f: impl FnOnce(&Asked<'_, T>, Answerer<T>) -> R) -> R {
     let slot = UnsafeCell::new(None);
     let question = take_record().open(std::ptr::from_ref(&slot).cast_mut().cast());
@@ -47,7 +47,7 @@ pub(crate) struct Asked<'a, T> {
 impl<T> Asked<'_, T> {
     /// Waits until there is an answer, or the answerer is gone without one. Cancellation unwinds. False: it took too long, and there will
     /// be no answer any more.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(crate) fn wait(&self, reason: WaitReason, deadline: Option<u64>, site: &'static Location<'static>) -> bool {
         if !self.question.is_answered() {
             let how = Wait { reason, object: self.question.object(), site, deadline };
@@ -61,7 +61,7 @@ impl<T> Asked<'_, T> {
 
     /// The answer, once it was waited for; `None` if it will not come, or was taken before. (Apart from the wait: put together with an
     /// error of another size, it would go through memory in odd pieces; see `prim::slot`.)
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(crate) fn take(&self) -> Option<T> {
         if !self.question.is_answered() {
             return None;
@@ -72,7 +72,7 @@ impl<T> Asked<'_, T> {
 }
 
 impl<T> Waitable for Asked<'_, T> {
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     fn publish(&self, node: &Node) -> Published {
         linked_or(self.question.publish(node), Outcome::Done)
     }
@@ -83,7 +83,7 @@ impl<T> Waitable for Asked<'_, T> {
 }
 
 impl<T> Drop for Asked<'_, T> {
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     fn drop(&mut self) {
         // (An answer that was not taken is dropped with the slot.)
         self.question.close();
@@ -107,7 +107,7 @@ impl<T> Answerer<T> {
     ///
     /// # Errors
     /// The answer, if the caller does not wait any more.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(crate) fn send(self, answer: T) -> Result<(), T> {
         let this = ManuallyDrop::new(self);
         match this.end(Some(answer)) {
@@ -121,7 +121,7 @@ impl<T> Answerer<T> {
         self.question.is_closed()
     }
 
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     fn end(&self, answer: Option<T>) -> Result<(), Option<T>> {
         // SAFETY: the one answerer: it is not cloned, and `send` and the destructor exclude each other. The slot is that of `ask`.
         let target = unsafe { self.question.answer(answer)? };
@@ -151,7 +151,7 @@ impl<T> fmt::Debug for Answerer<T> {
     }
 }
 
-#[inline(always)]
+#[cfg_attr(not(debug_assertions), inline(always))]
 #[cfg(not(any(loom, shuttle)))]
 fn take_record() -> &'static AnswerRecord {
     match current::worker() {
@@ -160,7 +160,7 @@ fn take_record() -> &'static AnswerRecord {
     }
 }
 
-#[inline(always)]
+#[cfg_attr(not(debug_assertions), inline(always))]
 #[cfg(not(any(loom, shuttle)))]
 fn give_record(record: &'static AnswerRecord) {
     match current::worker() {

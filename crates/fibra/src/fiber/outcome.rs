@@ -195,7 +195,7 @@ impl JoinState {
             if self.0.compare_exchange(now, over, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
                 return Finish::after(now);
             }
-        } else if now & (LOCKED | DETACHED) == DETACHED {
+        } else if now & (LOCKED | JOINERS | DETACHED) == DETACHED {
             return self.finish_alone(now | DONE | READY | outcome.to_bits());
         }
         self.finish_contended(outcome)

@@ -20,13 +20,13 @@ pub(crate) struct MoveSlot<T> {
 
 impl<T> MoveSlot<T> {
     /// (No constant: that would be copied, all of it.)
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(crate) fn new() -> Self {
         Self { value: MaybeUninit::uninit(), is_full: false }
     }
 
     /// Into an empty slot; ends the process if there is a value, which is a bug.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(crate) fn put(&mut self, value: T) {
         if self.is_full {
             is_full();
@@ -37,7 +37,7 @@ impl<T> MoveSlot<T> {
 
     /// # Panics
     /// If there is no value: a bug.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(crate) fn take(&mut self) -> T {
         assert!(self.is_full, "fibra: a slot that is empty (a bug in fibra, please report it)");
         self.is_full = false;
@@ -54,7 +54,7 @@ extern "C" fn is_full() -> ! {
 }
 
 impl<T> Drop for MoveSlot<T> {
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     fn drop(&mut self) {
         if self.is_full {
             drop(self.take());

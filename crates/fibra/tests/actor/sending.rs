@@ -295,3 +295,54 @@ fn stress_nothing_is_lost_or_handled_twice() {
         }
     });
 }
+
+// Many places that send, or answer, in one function need no more stack than one of them: also where nothing is optimised, and on the
+// smallest stack of the guide.
+#[test]
+fn many_sends_in_a_function_fit_a_small_stack() {
+    enum Ask {
+        Add([u64; 8]),
+        Sum(usize, Reply<[u64; 8]>),
+    }
+    struct Adds(u64);
+    impl Actor for Adds {
+        type Message = Ask;
+        fn handle(&mut self, message: Ask, _: &mut Context<Self>) -> Result<(), Failure> {
+            match message {
+                Ask::Add(numbers) => self.0 += numbers[0],
+                Ask::Sum(0, reply) => reply.send([self.0; 8]),
+                Ask::Sum(1, reply) => reply.send([self.0 + 1; 8]),
+                Ask::Sum(2, reply) => reply.send([self.0 + 2; 8]),
+                Ask::Sum(3, reply) => reply.send([self.0 + 3; 8]),
+                Ask::Sum(4, reply) => reply.send([self.0 + 4; 8]),
+                Ask::Sum(5, reply) => reply.send([self.0 + 5; 8]),
+                Ask::Sum(6, reply) => reply.send([self.0 + 6; 8]),
+                Ask::Sum(_, reply) => reply.send([self.0 + 7; 8]),
+            }
+            Ok(())
+        }
+    }
+    let _watchdog = support::watchdog(60);
+    let small = fibra::Runtime::builder().workers(1).stack_size(32 * 1024).build().unwrap();
+    small.run(|| {
+        let adds = actor::spawn(Adds(0));
+        let its = adds.clone();
+        let sends = fibra::spawn(move || {
+            its.send(Ask::Add([1; 8])).unwrap();
+            its.send(Ask::Add([2; 8])).unwrap();
+            its.send(Ask::Add([3; 8])).unwrap();
+            its.send(Ask::Add([4; 8])).unwrap();
+            its.send(Ask::Add([5; 8])).unwrap();
+            its.send(Ask::Add([6; 8])).unwrap();
+            its.send(Ask::Add([7; 8])).unwrap();
+            its.send(Ask::Add([8; 8])).unwrap();
+            its.send(Ask::Add([9; 8])).unwrap();
+            its.send(Ask::Add([10; 8])).unwrap();
+            its.send(Ask::Add([11; 8])).unwrap();
+            its.send(Ask::Add([12; 8])).unwrap();
+        });
+        sends.join().unwrap();
+        assert_eq!(adds.call(|reply| Ask::Sum(0, reply)).unwrap()[0], 78);
+        assert_eq!(adds.call(|reply| Ask::Sum(9, reply)).unwrap()[7], 85);
+    });
+}
