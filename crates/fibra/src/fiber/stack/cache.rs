@@ -209,6 +209,10 @@ impl StackCache {
         if shelf.cold.0.is_empty() {
             shelf.refill_cold(size)?;
         }
+        // Here, where memory is made anyway, and not when the stack comes back.
+        if shelf.hot.stacks.capacity() == 0 {
+            shelf.hot = Warm::with_room(size.class());
+        }
         let record = shelf.cold.0.pop().expect("refilled with at least one");
         self.fresh += 1;
         Ok(initialise(record, size))
