@@ -213,29 +213,14 @@ fn report(
 
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
-    use std::sync::atomic::{AtomicBool, Ordering};
-
     use super::*;
+    use crate::sched::quiet::tests::{of_one_worker, with_busy_worker};
 
     #[test]
     fn a_look_that_finds_a_worker_awake_is_not_the_last() {
-        let runtime = crate::Runtime::builder().workers(1).max_workers(1).build().unwrap();
+        let runtime = of_one_worker();
         let shared = runtime.handle().shared().clone();
-        let stays = Arc::new(AtomicBool::new(true));
-        let fiber = runtime.spawn({
-            let stays = stays.clone();
-            move || {
-                while stays.load(Ordering::SeqCst) {
-                    std::thread::yield_now()
-                }
-            }
-        });
-        while !shared.idle.is_awake(0) {
-            std::thread::yield_now();
-        }
-        let again = look(&shared, Duration::from_secs(3), &mut 0);
-        stays.store(false, Ordering::SeqCst);
-        fiber.join().unwrap();
+        let again = with_busy_worker(&runtime, || look(&shared, Duration::from_secs(3), &mut 0));
         assert_eq!(again, Some(Duration::from_secs(3)));
     }
 }

@@ -108,10 +108,36 @@ impl OwnLook {
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]
-mod tests {
+pub(crate) mod tests {
     use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
     use super::*;
+    use crate::Runtime;
+
+    pub(crate) fn of_one_worker() -> Runtime {
+        Runtime::builder().workers(1).max_workers(1).build().unwrap()
+    }
+
+    /// Runs `during` while a fiber keeps the only worker awake.
+    pub(crate) fn with_busy_worker<R>(runtime: &Runtime, during: impl FnOnce() -> R) -> R {
+        let (begun, over) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+        let fiber = runtime.spawn({
+            let (begun, over) = (begun.clone(), over.clone());
+            move || {
+                begun.store(true, Ordering::SeqCst);
+                while !over.load(Ordering::SeqCst) {
+                    std::thread::yield_now();
+                }
+            }
+        });
+        while !begun.load(Ordering::SeqCst) {
+            std::thread::yield_now();
+        }
+        let result = during();
+        over.store(true, Ordering::SeqCst);
+        fiber.join().unwrap();
+        result
+    }
 
     static ASKED: AtomicUsize = AtomicUsize::new(0);
 
@@ -122,39 +148,29 @@ mod tests {
 
     #[test]
     fn a_worker_that_finds_another_one_awake_comes_back() {
-        let runtime = crate::Runtime::builder().workers(1).max_workers(1).build().unwrap();
+        let runtime = of_one_worker();
         let shared = runtime.handle().shared().clone();
-        let until_asleep = || {
-            while shared.idle.is_awake(0) {
-                std::thread::yield_now()
-            }
-        };
-        until_asleep();
         let own = OwnLook::new(ask);
         assert!(own.before_sleep(&shared).is_some_and(|due| due > 0), "the first look is due after a pause");
-        let stays = Arc::new(AtomicBool::new(true));
-        let fiber = runtime.spawn({
-            let stays = stays.clone();
-            move || {
-                while stays.load(Ordering::SeqCst) {
-                    std::thread::yield_now()
-                }
-            }
+        // The next look is due now, and no fiber has run since the last one.
+        let due_now = || {
+            let mut own = own.0.lock();
+            own.quiet.due = Some(0);
+            own.switches = Some(shared.remotes.iter().map(|remote| remote.stats.switches.get()).sum());
+            policy::now()
+        };
+        with_busy_worker(&runtime, || {
+            let now = due_now();
+            assert!(own.before_sleep(&shared).is_some_and(|due| due > now), "one is awake: back a little later");
         });
-        while !shared.idle.is_awake(0) {
-            std::thread::yield_now();
-        }
-        own.0.lock().quiet.due = Some(0);
-        own.0.lock().switches = Some(shared.remotes.iter().map(|remote| remote.stats.switches.get()).sum());
-        let now = policy::now();
-        assert!(own.before_sleep(&shared).is_some_and(|due| due > now), "one is awake: back a little later");
         assert_eq!(ASKED.load(Ordering::SeqCst), 0);
-        stays.store(false, Ordering::SeqCst);
-        fiber.join().unwrap();
-        until_asleep();
-        own.0.lock().quiet.due = Some(0);
-        own.0.lock().switches = Some(shared.remotes.iter().map(|remote| remote.stats.switches.get()).sum());
-        assert!(own.before_sleep(&shared).is_some_and(|due| due > now), "the look has asked for another one");
-        assert_eq!(ASKED.load(Ordering::SeqCst), 1);
+        // Until the worker sleeps, which it does soon, it is as before.
+        while ASKED.load(Ordering::SeqCst) == 0 {
+            let now = due_now();
+            assert!(
+                own.before_sleep(&shared).is_some_and(|due| due > now),
+                "awake, or the look has asked for another one"
+            );
+        }
     }
 }

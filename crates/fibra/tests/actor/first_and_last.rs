@@ -44,7 +44,7 @@ fn errors_that_panic_in_their_destructors_stay_where_they_are() {
         let sup = Supervisor::one_for_one();
         let probe = sup.child_with("probe", temporary(), || Ok::<_, Failure>(Probe::default()));
         let sup = sup.spawn();
-        probe.send(Box::new(|_, _| Err(Grudge(Bomb).into()))).unwrap();
+        probe.send(Box::new(|_, _| Err(Grudge { _dropped: Bomb }.into()))).unwrap();
         let reason = probe.stopped();
         assert!(matches!(&reason, StopReason::Failed(failure) if failure.downcast_ref::<Grudge>().is_some()));
         sup.stop();

@@ -392,7 +392,9 @@ fn a_call_that_is_evicted_is_answered_at_once() {
 }
 
 /// An error that panics when it is dropped.
-pub(crate) struct Grudge(#[allow(dead_code)] pub(crate) Bomb);
+pub(crate) struct Grudge {
+    pub(crate) _dropped: Bomb,
+}
 
 impl std::fmt::Debug for Grudge {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -471,7 +473,7 @@ fn errors_that_panic_when_they_are_dropped_do_no_harm() {
         let probe = sup.child("probe", || Ok::<_, Failure>(Probe::default()));
         let sup = sup.spawn();
         for _ in 0..3 {
-            let fails: Job = Box::new(|_, _| Err(Grudge(Bomb).into()));
+            let fails: Job = Box::new(|_, _| Err(Grudge { _dropped: Bomb }.into()));
             probe.send(fails).unwrap();
         }
         probe.send(note(1)).unwrap();
