@@ -74,12 +74,13 @@ impl Builder {
     /// each has its own: thread-locals, [`std::thread::current`], std's count of panics, `errno`, caches of the allocator. They are made
     /// anew when the fiber starts, and dropped when it ends, before its joiner goes on.
     ///
-    /// It costs a thread of the system, which lends its thread-locals and sleeps (some 20 KiB for each such fiber), some ten nanoseconds at
-    /// each suspension, and a hundred microseconds at its end, for the thread to wake up and to drop them. A few threads are started ahead,
-    /// for fibers without a name; a fiber with a name waits until its own has started. Fibers without it pay nothing.
+    /// It costs a thread of the system, which lends its thread-locals and sleeps (some 20 KiB for each such fiber), some forty nanoseconds
+    /// at each suspension, and a hundred microseconds at its end, for the thread to wake up and to drop them. A few threads are started
+    /// ahead, for fibers without a name; a fiber with a name waits until its own has started. Fibers without it pay nothing.
     ///
-    /// The thread that lends them drops them, while the fiber waits. If the fiber is local or has started local fibers, its worker waits as
-    /// well, since an `Rc` in a thread-local may be theirs too: a destructor there must not wait for a fiber of that worker.
+    /// The thread that lends them drops them, while the fiber waits. If the fiber is local, has started local fibers or is the root of a
+    /// run, its worker waits as well, since an `Rc` in a thread-local may be theirs too: a destructor there must not wait for a fiber of
+    /// that worker.
     ///
     /// What the *system* keeps by thread is the worker's: its thread id (`gettid`), signal mask, priority, and the mutexes that hand
     /// priority on (`PTHREAD_PRIO_INHERIT`), which such a fiber must not use. It must not `fork` without `exec`,
