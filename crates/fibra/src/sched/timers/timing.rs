@@ -10,10 +10,12 @@ use crate::driver::Timeout;
 use crate::fiber::frame::FrameRef;
 use crate::fiber::stack::StackTop;
 use crate::prim::atomic::Ordering;
+use crate::prim::bug::seeded_bug;
 use crate::prim::{policy, prefetch_many};
 use crate::sched::complete::complete_wait;
 use crate::sched::enqueue::QueueEnd;
 use crate::sched::members::scope::ScopeRef;
+use crate::sched::shared::RuntimeShared;
 use crate::sched::timers::heap::Timer;
 use crate::sched::worker::{DRIVER_CYCLES, Worker};
 use crate::waiter::word::{ARM_TIMEOUT, Claim, Ticket};
@@ -38,6 +40,12 @@ pub(crate) struct Due(FrameRef, Ticket);
 impl Due {
     pub(crate) fn new(frame: FrameRef, ticket: Ticket) -> Self {
         Self(frame, ticket)
+    }
+
+    /// Does the wait go on that this is for?
+    fn is_live(self) -> bool {
+        let now = self.0.waiter.word.snapshot();
+        now.is_waiting() && now.ticket() == self.1
     }
 
     /// Ends the wait as timed out, unless another owner was faster: on any thread.
@@ -73,6 +81,20 @@ pub(crate) enum ScopeTimer {
     Drained,
     /// It was cancelled, and shields have had their time.
     Grace,
+}
+
+impl RuntimeShared {
+    /// Will a deadline of a seat do something? One whose scope, alarm or wait is over does nothing when it comes, and may lie there for
+    /// long: what takes a timer back looks for it where it was set, and a worker that leaves has given its timers to another seat.
+    pub(crate) fn has_live_deadlines(&self) -> bool {
+        let is_live = |due| match due {
+            WheelDue::Scope(due) => due.scope.is_open_in(due.life),
+            WheelDue::Alarm(id) => self.alarms.is_set(id),
+            WheelDue::Wait(due) => due.is_live() || seeded_bug("stale_wait_counts"),
+        };
+        // (Not under the lock of the store: scopes and alarms have locks of their own.)
+        self.remotes[..self.seats.made()].iter().any(|remote| remote.wheel.purposes().into_iter().any(is_live))
+    }
 }
 
 impl Worker {
@@ -126,8 +148,9 @@ impl Worker {
             }
         }
         self.shared.fire_deadlines(self.index, now, u64::MAX);
+        self.fire_late(now);
         let timers = self.next_deadline().is_some() || self.remote().wheel.next_deadline().is_some();
-        self.looks.armed.set(timers || self.io.registrar.is_in_use());
+        self.looks.armed.set(timers || self.io.registrar.is_in_use() || self.shared.late.is_looked_at());
     }
 
     /// Sets a timer for a wait of the running fiber, which ends it as timed out. Whether it has fired or not, `remove_timer` may be called
