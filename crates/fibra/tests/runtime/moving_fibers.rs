@@ -450,7 +450,7 @@ fn moving_fibers_select_a_cancellation_that_comes_right_before_the_wait() {
     });
 }
 
-// S1-16, S4-80: a worker that leaves is not kept by fibers that move, wherever they have run; those that it has go on elsewhere.
+// S1-16, S1-93, S4-80: a worker that leaves is not kept by fibers that move, wherever they have run; those that it has go on elsewhere.
 #[test]
 fn a_leaving_worker_hands_on_fibers_that_move() {
     let _watchdog = support::watchdog(120);
