@@ -10,6 +10,9 @@
 //! another most of the time (a ring, a pair): few of them can run at any moment. What is given goes through the injector, from which
 //! any worker takes; the giver, which would take it first, looks there less often.
 //!
+//! A worker that does not have its processor for itself gives nothing: there is none to spare, and two workers that share one would
+//! pay for every message between them with a switch of threads.
+//!
 //! A worker looks at its own load at every fair point, for a few instructions; at that of others only when it has something to give.
 //!
 //! Above: `worker.rs`, which asks when it takes an unstarted fiber. Below: `stats.rs`, `idle.rs`, the injector.
@@ -23,7 +26,7 @@ use crate::prim::policy;
 
 /// So many fibers that could run are more than a worker needs.
 const MANY: u64 = 8;
-/// Cycles for which they have to be there, and after a block again (1 to 5 ms).
+/// Cycles for which they have to be there (1 to 5 ms). Then its processor time is measured over as many.
 const LONG: u64 = 5_000_000;
 /// A worker that gives takes from the injector at every so many fair points only (0.1 ms and more apart).
 const TAKES_BACK: u32 = 64;
@@ -33,15 +36,31 @@ const TAKES_BACK: u32 = 64;
 pub(super) struct Overload {
     /// Since when it has been under load, in cycles; 0: it is not.
     since: Cell<u64>,
+    /// The time, and its processor time, in the middle.
+    middle: Cell<Option<Times>>,
     /// It has been for long: a new fiber is given away, if there is a worker to give it to.
     is_long: Cell<bool>,
     /// So many more belong to the block that it gives.
     left: Cell<u64>,
 }
 
+/// The time, and the time for which the worker's thread has had a processor.
+#[derive(Clone, Copy, Debug)]
+struct Times {
+    wall: u64,
+    processor: u64,
+}
+
+impl Times {
+    /// Did it have a processor three quarters of the time since then?
+    fn has_run_since(self, then: Times) -> bool {
+        4 * self.processor.saturating_sub(then.processor) >= 3 * self.wall.saturating_sub(then.wall)
+    }
+}
+
 impl Overload {
     pub(super) fn new() -> Self {
-        Self { since: Cell::new(0), is_long: Cell::new(false), left: Cell::new(0) }
+        Self { since: Cell::new(0), middle: Cell::new(None), is_long: Cell::new(false), left: Cell::new(0) }
     }
 
     /// Is a new fiber to be given away, if there is a worker to give it to?
@@ -50,18 +69,31 @@ impl Overload {
         self.is_long.get()
     }
 
-    /// At this moment so many fibers could run.
-    fn note(&self, runnable: u64, now: impl FnOnce() -> u64) {
+    /// At this moment, in cycles, so many fibers could run.
+    fn note(&self, runnable: u64, now: impl FnOnce() -> u64, times: impl FnOnce() -> Times) {
         if runnable < MANY {
             self.since.set(0);
             self.is_long.set(false);
             self.left.set(0);
         } else if !self.is_long.get() {
+            let now = now().max(1);
             match self.since.get() {
-                0 => self.since.set(now().max(1)),
-                since => self.is_long.set(now().wrapping_sub(since) > LONG),
+                0 => self.begin(now),
+                since if now.wrapping_sub(since) <= LONG => {}
+                _ => {
+                    let times = times();
+                    let before = self.middle.replace(Some(times));
+                    self.since.set(now);
+                    self.is_long.set(before.is_some_and(|before| times.has_run_since(before)));
+                }
             }
         }
+    }
+
+    fn begin(&self, now: u64) {
+        self.since.set(now);
+        self.middle.set(None);
+        self.is_long.set(false);
     }
 
     /// Is a fiber given away by a worker that has started so many, of which `own` could run, to one of which `other` could, or soon will?
@@ -75,8 +107,7 @@ impl Overload {
         };
         self.left.set(left);
         if left == 0 {
-            self.is_long.set(false);
-            self.since.set(now().max(1));
+            self.begin(now().max(1));
         }
         gives
     }
@@ -86,7 +117,7 @@ impl Worker {
     /// At a fair point.
     pub(super) fn note_load(&self) {
         if !self.alone {
-            self.overload.note(self.runnable(), policy::cycles);
+            self.overload.note(self.runnable(), policy::cycles, || self.times());
         }
     }
 
@@ -104,13 +135,19 @@ impl Worker {
             return false;
         }
         let others = self.shared.accepting_workers().filter(|worker| *worker != self.index);
-        let Some(least) = others.map(|worker| self.load_of(worker)).min() else { return false };
-        let other = least + self.shared.injector.len() as u64;
+        let least = others.map(|worker| self.load_of(worker)).min().unwrap_or(u64::MAX);
+        let other = least.saturating_add(self.shared.injector.len() as u64);
         let gives = self.overload.gives(self.runnable(), self.stats().started.get(), other, policy::cycles);
         if gives {
             self.shared.inject(entry);
         }
         gives
+    }
+
+    fn times(&self) -> Times {
+        let wall = policy::now();
+        // One whose clock cannot be read always has the processor, as far as we know.
+        Times { wall, processor: self.remote().cpu_nanos().unwrap_or(wall) }
     }
 
     /// How many of the started fibers could run.
@@ -130,30 +167,46 @@ impl Worker {
 
 #[cfg(test)]
 mod tests {
-    use super::{LONG, MANY, Overload};
+    use super::{LONG, MANY, Overload, Times};
 
-    /// Under load from cycle 1 on, looked at often, until new fibers are given away: when that is.
-    fn first_long(overload: &Overload, runnable: impl Fn(u64) -> u64) -> Option<u64> {
-        (1..4 * LONG).step_by(10_000).find(|&now| {
-            overload.note(runnable(now), || now);
+    /// How far apart looks are.
+    const STEP: u64 = 10_000;
+
+    /// Looked at often from cycle 1 on, until new fibers are given away: when that is. Cycles are nanoseconds here.
+    fn first_long(overload: &Overload, runnable: impl Fn(u64) -> u64, processor: impl Fn(u64) -> u64) -> Option<u64> {
+        (1..9 * LONG).step_by(STEP as usize).find(|&now| {
+            overload.note(runnable(now), || now, || Times { wall: now, processor: processor(now) });
             overload.is_long()
         })
     }
 
+    fn under_load() -> Overload {
+        let overload = Overload::new();
+        first_long(&overload, |_| 20, |now| now).expect("it is under load");
+        overload
+    }
+
     #[test]
     fn a_worker_gives_after_it_has_been_under_load_for_long() {
-        let at = first_long(&Overload::new(), |_| MANY).expect("it is under load");
-        assert!((LONG..LONG + 20_001).contains(&at), "{at}");
-        assert_eq!(first_long(&Overload::new(), |_| MANY - 1), None, "few fibers");
-        let pause = LONG / 2 / 10_000 * 10_000 + 1;
-        let at = first_long(&Overload::new(), |now| if now == pause { 0 } else { MANY }).expect("it is under load");
-        assert!((pause + LONG..pause + LONG + 30_000).contains(&at), "it had a pause: {at}");
+        let at = first_long(&Overload::new(), |_| MANY, |now| now).expect("it is under load");
+        assert!((2 * LONG..2 * LONG + 4 * STEP).contains(&at), "{at}");
+        assert_eq!(first_long(&Overload::new(), |_| MANY - 1, |now| now), None, "few fibers");
+        let pause = LONG / 2 / STEP * STEP + 1;
+        let with_pause = |now| if now == pause { 0 } else { MANY };
+        let at = first_long(&Overload::new(), with_pause, |now| now).expect("it is under load");
+        assert!((pause + 2 * LONG..pause + 2 * LONG + 5 * STEP).contains(&at), "it had a pause: {at}");
+    }
+
+    #[test]
+    fn a_worker_that_shares_its_processor_gives_nothing() {
+        assert_eq!(first_long(&Overload::new(), |_| 20, |now| now / 2), None);
+        let at = first_long(&Overload::new(), |_| 20, |now| now.saturating_sub(4 * LONG)).expect("it has it again");
+        assert!((5 * LONG..7 * LONG).contains(&at), "{at}");
     }
 
     #[test]
     fn it_gives_a_block_as_large_as_what_it_has() {
-        let overload = Overload::new();
-        first_long(&overload, |_| 20);
+        let overload = under_load();
         let mut given = 0;
         while overload.is_long() {
             assert!(overload.gives(20, 100, given.min(30), || 7), "the other is not busier by far");
@@ -165,11 +218,10 @@ mod tests {
 
     #[test]
     fn it_does_not_give_to_a_worker_that_is_busy_too() {
-        let overload = Overload::new();
-        first_long(&overload, |_| 20);
+        let overload = under_load();
         assert!(!overload.gives(20, 100, 10, || 7), "it has half as many");
         assert!(!overload.is_long());
-        first_long(&overload, |_| 20);
+        let overload = under_load();
         assert!(overload.gives(20, 100, 9, || 7));
         assert!(overload.gives(20, 100, 48, || 7), "once begun it goes on");
         assert!(!overload.gives(20, 100, 49, || 7), "the other is the busier one now");
