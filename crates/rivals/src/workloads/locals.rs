@@ -1,8 +1,8 @@
-//! `locals`: the price of thread-locals of one's own. With `moves=2` fibra's tasks have them and go on on any worker (`Builder::moving`); with
-//! `moves=0` they are ordinary ones. The other peers have one kind of tasks, and are there to be compared with.
+//! `locals`: the price of thread-locals of one's own. With `moves=2` fibra's tasks have them and go on on any worker
+//! (`Builder::moving`); with `moves=0` they are ordinary ones. The other peers have one kind of tasks, and are there to be compared with.
 //!
-//! `does` says what is measured: 0, a start and a join, one after the other; 1, a yield of one of two tasks; 2, a message to another task and
-//! back; 3, the memory of a task that sleeps.
+//! `does` says what is measured: 0, a start and a join, one after the other; 1, a yield of one of two tasks; 2, a message to
+//! another task and back; 3, the memory of a task that sleeps.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -16,8 +16,8 @@ use crate::plan::{Case, Goal, Params, Size, Workload};
 
 pub(crate) const WORKLOAD: Workload = Workload {
     name: "locals",
-    operation: "with thread-locals of its own (moves=2) and without: a start and a join (does=0), a yield (1), a message and its answer \
-        (2), one task asleep (3)",
+    operation: "with thread-locals of its own (moves=2) and without: a start and a join (does=0), a yield (1), \
+        a message and its answer (2), one task asleep (3)",
     cases,
     sides: &[(Peer::Fibra, blocking::<Fibra>), (Peer::Tokio, tokio), (Peer::Crossbeam, blocking::<Threads>)],
 };

@@ -2,7 +2,8 @@
 //!
 //! A fiber that moves can go on on any worker, so its time must not depend on the worker that it last ran on. A worker that looks at its
 //! timers anyway, or finds nothing to do, also looks, with one load each, at the stores of the other seats, and fires what is late by
-//! [`LATE_FOR_OTHERS`]: a worker that is not held up is faster than that. While all others sleep, sysmon looks, and wakes one for what it fires.
+//! [`LATE_FOR_OTHERS`]: a worker that is not held up is faster than that. While all others sleep, sysmon looks, and wakes one for what it
+//! fires.
 //!
 //! None of this is done in a runtime in which no fiber that moves has waited with a deadline ([`Late::begin`]).
 //!

@@ -234,3 +234,55 @@ fn fetch_turn(frame: FrameRef) {
     }
     frame.fetch_neighbours();
 }
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::sched::current;
+    use crate::sched::here::Here;
+    use crate::sched::quiet::tests::of_one_worker;
+    use crate::sched::timers::alarms::Alarm;
+
+    // A timer whose wait, scope or alarm is over wakes nothing, however far its moment is.
+    #[test]
+    fn a_deadline_that_nothing_waits_for_silences_no_report() {
+        let far = || policy::now() + 3_600_000_000_000;
+        let runtime = of_one_worker();
+        let shared = runtime.handle().shared().clone();
+        let with_worker = |set: &dyn Fn(&Worker)| set(current::worker().expect("on a fiber"));
+        runtime.run(|| {
+            assert!(!shared.has_live_deadlines());
+            with_worker(&|worker| {
+                let frame = worker.current.get().unwrap();
+                let over = Due::new(frame, frame.waiter.word.snapshot().ticket());
+                worker.set_wheel_timer(WheelDue::Wait(over), far());
+            });
+            assert!(!shared.has_live_deadlines(), "the root runs");
+            let (scope, life) = crate::timeout(Duration::from_secs(3600), || {
+                assert!(shared.has_live_deadlines(), "a scope with a deadline is open");
+                let scope = Here::new().and_then(|here| here.innermost()).expect("a scope is open");
+                (scope, scope.life())
+            })
+            .unwrap();
+            let due = ScopeDue { scope, life, what: ScopeTimer::Grace };
+            with_worker(&|worker| _ = worker.set_wheel_timer(WheelDue::Scope(due), far()));
+            assert!(!shared.has_live_deadlines(), "the scope is closed");
+            let alarm = Alarm::set(far(), std::task::Waker::noop()).unwrap();
+            assert!(shared.has_live_deadlines(), "an alarm is set");
+            drop(alarm);
+            assert!(!shared.has_live_deadlines(), "the alarm is gone");
+            // SAFETY: it keeps nothing that belongs to a thread of the system.
+            let moving = unsafe { crate::Builder::new().own_locals().moving() };
+            if let Ok(sleeps) = moving.spawn(|| crate::sleep(Duration::from_secs(3600))) {
+                while !shared.has_live_deadlines() {
+                    crate::yield_now();
+                }
+                sleeps.cancel();
+                assert!(sleeps.join().is_err());
+            }
+            assert!(!shared.has_live_deadlines(), "the sleeper is cancelled");
+        });
+    }
+}
