@@ -108,7 +108,7 @@ mod ready {
             return false;
         }
         let all: Vec<Arc<dyn Ready>> = ONE_AT_A_TIME.lock().iter().filter_map(Weak::upgrade).collect();
-        all.iter().fold(false, |any, threads| threads.end() || any)
+        all.iter().filter(|threads| threads.end()).count() > 0
     }
 
     #[cfg(test)]
