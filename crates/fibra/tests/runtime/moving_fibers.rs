@@ -407,49 +407,6 @@ fn another_worker_keeps_the_time_of_one_that_is_stuck() {
     });
 }
 
-// A select with an arm for cancellation is told of one that comes at the last moment before it waits.
-#[test]
-fn moving_fibers_select_a_cancellation_that_comes_right_before_the_wait() {
-    thread_local!(static IS_TARGET: Cell<bool> = const { Cell::new(false) });
-    static TARGET: std::sync::OnceLock<JoinHandle<bool>> = std::sync::OnceLock::new();
-    struct Cancels;
-    impl fibra::hooks::SwitchHook for Cancels {
-        type Saved = ();
-        fn suspend(&self) {
-            if IS_TARGET.take() {
-                TARGET.get().unwrap().cancel();
-            }
-        }
-        fn resume(&self, (): ()) {}
-    }
-    support::in_child("moving_fibers_select_a_cancellation_that_comes_right_before_the_wait", || {
-        fibra::hooks::install(Cancels);
-        let over = Arc::new(AtomicBool::new(false));
-        Runtime::builder().workers(2).build().unwrap().run(|| {
-            let (tx, rx) = fibra::channel::bounded::<()>(1);
-            let (_kept, never) = fibra::channel::bounded::<()>(1);
-            let its = over.clone();
-            let target = start_moving(move || {
-                rx.recv().unwrap();
-                IS_TARGET.set(true);
-                let told = fibra::select! {
-                    cancelled() => true,
-                    recv(never) -> _ => false,
-                };
-                its.store(told, Ordering::Relaxed);
-                told
-            });
-            let Some(target) = target else { return over.store(true, Ordering::Relaxed) };
-            TARGET.set(target).unwrap();
-            tx.send(()).unwrap();
-            while !TARGET.get().unwrap().is_finished() {
-                fibra::sleep(Duration::from_millis(1));
-            }
-        });
-        assert!(over.load(Ordering::Relaxed));
-    });
-}
-
 // S1-16, S1-93, S4-80: a worker that leaves is not kept by fibers that move, wherever they have run; those that it has go on elsewhere.
 #[test]
 fn a_leaving_worker_hands_on_fibers_that_move() {

@@ -16,7 +16,6 @@
 
 use crate::fiber::frame::{FrameRef, NO_HOME};
 use crate::prim::atomic::Ordering;
-use crate::prim::bug::seeded_bug;
 use crate::sched::queue::Entry;
 use crate::sched::staff::seats;
 use crate::sched::worker::Worker;
@@ -39,10 +38,7 @@ impl Worker {
         if parks {
             // It holds nothing off and has no scope open (`wait::own_locals`), so a cancellation that comes now is due. It is not looked at
             // any closer: from the commit on the fiber may run elsewhere. A select that has an arm for it watches, and learns of it, too.
-            let is_due = |kind| {
-                kind == WaitKind::Revocable || kind == WaitKind::Watching && !seeded_bug("watching_move_unanswered")
-            };
-            match revoke::commit(&frame.waiter, is_due) {
+            match revoke::commit(&frame.waiter, |kind| matches!(kind, WaitKind::Revocable | WaitKind::Watching)) {
                 // From here on it may run anywhere.
                 Commit::Parked => {}
                 Commit::Requeue => self.push_fresh(frame),
