@@ -6,8 +6,8 @@
 //! memory below the stack pointer of those that have been parked for [`LONG`] to the system. The fiber gets zeroed pages when it calls
 //! that deep again, for a page fault each.
 //!
-//! Why the memory may go: a suspended fiber needs what lies above its stack pointer, and some bytes below it (`context` says which). Only the
-//! worker on which it lives resumes it, and that worker is here, on its own stack. Other threads that complete its wait write into its
+//! Why the memory may go: a suspended fiber needs what lies above its stack pointer, and some bytes below it (`context` says which). Only
+//! the worker on which it lives resumes it, and that worker is here, on its own stack. Other threads that complete its wait write into its
 //! nodes and slots, which lie above. With `unstable-migration`, and if the fiber may move or has thread-locals of its own
 //! (`life/moving.rs`), nothing is given back.
 //!
