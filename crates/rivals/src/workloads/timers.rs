@@ -4,7 +4,7 @@
 //! Three passes in one process. In the first every stack is cold (the first touch of a stack page alone is 2.2 us here), in the
 //! third the peer has its stacks, task slots and timer memory from before. All are reported; the goal is for the third, the warm one. (Not
 //! the second: in the first, starting takes so long that many tasks end before others start, so that the second, in which all sleep at the
-//! same time, needs a tenth to a third more stacks than there are.)
+//! same time, needs more than a tenth more stacks than there are: decision 74.)
 //! Each task also reports how late it woke. Waking early is a bug of the peer, and fails the run if the peer is fibra.
 
 use std::time::{Duration, Instant};
