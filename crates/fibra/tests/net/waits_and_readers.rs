@@ -437,3 +437,40 @@ fn fibers_that_move_use_sockets_stress() {
         echo.join().unwrap();
     });
 }
+
+// A worker that is fed by its own sockets sleeps between two requests. It does not look for work of others before that, once it has done
+// so in vain a few times.
+#[test]
+fn a_worker_that_lives_on_its_sockets_does_not_search() {
+    const SLEEPS: u64 = 1000;
+    let _watchdog = support::watchdog(60);
+    let runtime = Runtime::builder().workers(2).build().unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let echo = runtime.spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut buffer = [0; 64];
+        while let len @ 1.. = stream.read(&mut buffer).unwrap() {
+            stream.write_all(&buffer[..len]).unwrap();
+        }
+    });
+    let mut client = std::net::TcpStream::connect(address).unwrap();
+    let counts = || {
+        let workers = runtime.metrics().workers;
+        let sum = |count: fn(&fibra::WorkerMetrics) -> u64| workers.iter().map(count).sum::<u64>();
+        (sum(|worker| worker.sleeps), sum(|worker| worker.searches))
+    };
+    let before = counts();
+    let after = loop {
+        client.write_all(b"x").unwrap();
+        client.read_exact(&mut [0]).unwrap();
+        let after = counts();
+        if after.0 - before.0 >= SLEEPS {
+            break after;
+        }
+    };
+    drop(client);
+    echo.join().unwrap();
+    let searches = after.1 - before.1;
+    assert!(searches <= SLEEPS / 10, "{searches} searches before {SLEEPS} sleeps");
+}
