@@ -5,13 +5,12 @@
 //! together and start soon on their spawner's worker (a pair split over two cores costs 20 times as much per message, for ever), while real
 //! surplus waits longer.
 //!
-//! One worker searches at a time, for a bounded time, and less after searches that found nothing. A worker whose time for that has come down
-//! to nothing, and that its own sockets and timers wake, does not search at all as long as it sees no work of others: it would at every
-//! request. After a few microseconds it gives its
-//! processor away between two rounds: the owner that it watches, or the thread that brings it work, may need that very one. What a
-//! searcher that gives up may have overlooked (it was too young) is its owner's: that worker is awake, and judges its surplus
-//! (`surplus.rs`). If it computes on without switching, the searcher, which saw the surplus before it slept, comes back after a
-//! millisecond; and for surplus that came later sysmon wakes one.
+//! One worker searches at a time, for a bounded time, and less after searches that found nothing. A worker whose time for that has come
+//! down to nothing, and that its own sockets and timers wake, does not search as long as it sees no work of others: it would do so at
+//! every request. After a few microseconds a searcher gives its processor away between two rounds: the owner that it watches, or the
+//! thread that brings it work, may need that very one. What a searcher that gives up may have overlooked (it was too young) is its
+//! owner's: that worker is awake, and judges its surplus (`surplus.rs`). If it computes on without switching, the searcher, which saw
+//! the surplus before it slept, comes back after a millisecond; and for surplus that came later sysmon wakes one.
 
 use std::cell::{Cell, RefCell};
 
@@ -48,8 +47,8 @@ const LOOKS_PER_CLOCK: u32 = 16;
 pub(crate) struct SearchState {
     watched: RefCell<Vec<Option<Watched>>>,
     budget: Cell<u64>,
-    /// Its last sleep ended by a socket or a timer of its own.
-    woke_by_itself: Cell<bool>,
+    /// Its last sleep, or its last search that was not in vain, was ended by a socket or a timer of its own.
+    feeds_itself: Cell<bool>,
     /// Tries in a row to get a stack for a fiber while nothing else in the runtime ran.
     pub(super) starved_tries: Cell<u32>,
 }
@@ -59,7 +58,7 @@ impl SearchState {
         Self {
             watched: RefCell::new(vec![None; workers]),
             budget: Cell::new(SEARCH_NANOS),
-            woke_by_itself: Cell::new(false),
+            feeds_itself: Cell::new(false),
             starved_tries: Cell::new(0),
         }
     }
@@ -143,11 +142,11 @@ impl Idler for Worker {
     }
 
     fn wants_search(&self) -> bool {
-        self.search.budget.get() >= LEAST_SEARCH_NANOS || !self.search.woke_by_itself.get()
+        self.search.budget.get() >= LEAST_SEARCH_NANOS || !self.search.feeds_itself.get()
     }
 
     fn note_sleep(&self, woke_by_itself: bool) {
-        self.search.woke_by_itself.set(woke_by_itself);
+        self.search.feeds_itself.set(woke_by_itself);
     }
 
     fn begin_search(&self, woken: bool) -> Round {
@@ -220,6 +219,9 @@ impl Idler for Worker {
             // Neither for nor against searching.
             SearchEnd::Interrupted => {}
             SearchEnd::Timer | SearchEnd::InVain => self.search.budget.set(self.search.budget.get() / 2),
+        }
+        if end != SearchEnd::InVain {
+            self.search.feeds_itself.set(end == SearchEnd::Timer);
         }
     }
 
