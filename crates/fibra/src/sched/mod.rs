@@ -10,6 +10,7 @@
 //! thinning.rs     memory of deep calls that fibers which wait for long do not need
 //! sleep.rs        the steps to sleep and back                             idle.rs  which workers sleep, search, are woken
 //! patience.rs     how long a thief leaves an owner alone                 surplus.rs  when an owner wakes a thief
+//! overload.rs     when a worker gives new fibers away
 //! flight.rs       what a worker notes of its turns while the recorder is on
 //! phase.rs        what a worker is doing                                  stats.rs what it counts
 //! quiet.rs        asks the inspector when nothing runs any more
@@ -56,6 +57,8 @@ mod mail;
 pub(crate) mod members;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod monitoring;
+#[cfg(not(any(loom, shuttle)))]
+mod overload;
 #[cfg(not(any(loom, shuttle)))]
 mod parts;
 #[cfg(not(any(loom, shuttle)))]

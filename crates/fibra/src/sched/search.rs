@@ -97,7 +97,7 @@ impl Remote {
     }
 
     /// The processor time that its thread has used, if it is known.
-    fn cpu_nanos(&self) -> Option<u64> {
+    pub(super) fn cpu_nanos(&self) -> Option<u64> {
         // Relaxed: a number; a thread that has left has no clock.
         match self.thread.load(Ordering::Relaxed) {
             0 => None,

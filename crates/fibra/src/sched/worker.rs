@@ -23,6 +23,7 @@ use super::flight::Flight;
 use super::here::Here;
 use super::life::newest;
 use super::life::offer::Offers;
+use super::overload::Overload;
 use super::parts::{Caches, LocalQueues, Looks, Residents, WorkerIo};
 use super::queue::Entry;
 use super::shared::{Remote, RootRef, RuntimeShared};
@@ -112,6 +113,7 @@ pub(crate) struct Worker {
     pub(super) thinning: super::thinning::Thinning,
     pub(super) offers: Offers,
     surplus: Surplus,
+    pub(super) overload: Overload,
     pub(super) sitting: Sitting,
     pub(super) flight: Flight,
 }
@@ -147,6 +149,7 @@ impl Worker {
             thinning: super::thinning::Thinning::new(),
             offers: Offers::new(),
             surplus,
+            overload: Overload::new(),
             sitting,
             flight,
         }
@@ -296,6 +299,7 @@ impl Worker {
         }
         self.shared.sysmon.start_if_late(&self.shared);
         trim::see_to_it();
+        self.note_load();
         if rounds.is_multiple_of(CLOCK_ROUNDS) && !self.looks.armed.get() {
             self.looks.clock.set(policy::now());
         }
@@ -305,6 +309,9 @@ impl Worker {
         }
         if self.is_draining() {
             self.hand_fresh_on();
+            return None;
+        }
+        if self.leaves_injected() {
             return None;
         }
         self.take_injected_one().map(Some)
@@ -353,6 +360,9 @@ impl Worker {
                 self.surplus.ends();
                 return None;
             };
+            if self.overload.is_long() && self.give(entry) {
+                continue;
+            }
             if let Some(frame) = self.start_entry(entry) {
                 self.judge_surplus(entry, oldest);
                 return Some(frame);

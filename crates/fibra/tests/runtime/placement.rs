@@ -432,3 +432,42 @@ fn local_fibers_stay_with_their_spawner() {
     });
     assert_eq!(rt.metrics().stolen, 0);
 }
+
+// A program that grows while its worker has more than it can run: the new fibers come to the idle worker, many in a row.
+#[test]
+fn new_fibers_of_a_worker_under_load_are_given_away() {
+    let _watchdog = watchdog(120);
+    let rt = fibra::Runtime::builder().workers(2).max_workers(2).build().unwrap();
+    rt.run(|| {
+        let (stop, home) = (Arc::new(AtomicBool::new(false)), here());
+        let busy: Vec<_> = (0..20)
+            .map(|_| {
+                fibra::spawn_local({
+                    let stop = stop.clone();
+                    move || {
+                        while !stop.load(SeqCst) {
+                            fibra::yield_now();
+                        }
+                    }
+                })
+            })
+            .collect();
+        let (elsewhere, ended) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let mut spawned = 0;
+        // A thief would find none of them: each starts at once.
+        while elsewhere.load(SeqCst) < 200 {
+            let (elsewhere, ended) = (elsewhere.clone(), ended.clone());
+            drop(fibra::spawn(move || {
+                elsewhere.fetch_add(usize::from(here() != home), SeqCst);
+                ended.fetch_add(1, SeqCst);
+            }));
+            spawned += 1;
+            (0..4).for_each(|_| fibra::yield_now());
+        }
+        while ended.load(SeqCst) < spawned {
+            fibra::yield_now();
+        }
+        stop.store(true, SeqCst);
+        busy.into_iter().for_each(|fiber| fiber.join().unwrap());
+    });
+}
