@@ -74,8 +74,8 @@ pub(crate) struct Donor {
 
 impl Donor {
     /// Starts the thread, which `tell`s the fiber that [waits](Loan::enlist) for a stage. The thread ends by itself once the loan is given
-    /// back.
-    pub(crate) fn start(name: &str, tell: Tell) -> io::Result<Self> {
+    /// back. `ahead`: before a fiber wants it.
+    pub(crate) fn start(name: &str, tell: Tell, ahead: bool) -> io::Result<Self> {
         thread_pointer::is_writable().map_err(|why| io::Error::new(io::ErrorKind::Unsupported, why))?;
         let loan = Arc::new(Loan {
             word: AtomicU32::new(STARTS),
@@ -85,7 +85,8 @@ impl Donor {
         });
         let its = loan.clone();
         // (Quiet: it does nothing but for its fiber.)
-        let thread = thread::start_quiet(name.to_owned(), move || its.lend())?;
+        let start = if ahead { thread::start_ready } else { thread::start_quiet };
+        let thread = start(name.to_owned(), move || its.lend())?;
         Ok(Self { loan, thread: Some(thread) })
     }
 

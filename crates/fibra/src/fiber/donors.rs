@@ -1,7 +1,8 @@
 //! Donors that were started ahead, so that a fiber need not wait for a thread to start: a few for each runtime, once a fiber wanted one.
 //!
 //! A thread of its own, the *keeper*, starts them as they are taken. When none was taken for [`IDLE`] it lets all of them end, and ends;
-//! the next fiber that asks starts a keeper again. Thread-locals are new for every fiber, so a donor that was given back is never lent
+//! the next fiber that asks starts a keeper again. They also end when any thread of fibra, in any runtime, cannot be started, which is then
+//! tried once more. Thread-locals are new for every fiber, so a donor that was given back is never lent
 //! again.
 //!
 //! Above: `task::own_locals`, which takes them, and `runtime::launch`, which closes this at the end. Below: `donor.rs`.
@@ -19,7 +20,7 @@ use std::time::Duration;
 use super::donor::{Donor, Tell};
 use crate::prim::instant::Instant;
 use crate::prim::sync::{Condvar, Mutex, MutexGuard};
-use crate::prim::thread::{self, JoinHandle};
+use crate::prim::thread::{self, JoinHandle, Ready};
 
 /// So many are kept ready. A start takes some ten microseconds of the keeper's time: enough for a burst, few in memory (20 KiB each).
 const AHEAD: usize = 8;
@@ -51,6 +52,18 @@ struct DonorsState {
     /// The threads of the keeper and of those before it.
     keepers: Vec<JoinHandle<()>>,
     is_closed: bool,
+    /// Do threads that cannot be started end those that are ready?
+    is_known: bool,
+}
+
+impl Ready for Ahead {
+    /// Those that are ready. The keeper starts others when the next is asked for, if there is room then.
+    fn end(&self) -> bool {
+        let unused = std::mem::take(&mut self.state.lock().ready);
+        let are_some = !unused.is_empty();
+        unused.into_iter().for_each(Donor::give_back_and_join);
+        are_some
+    }
 }
 
 impl Donors {
@@ -78,16 +91,9 @@ impl Donors {
         taken
     }
 
-    /// Starts one for the caller. If the system has no thread to give, those that are ready end: the next try may find room.
+    /// Starts one for the caller.
     pub(crate) fn start(&self, name: &str) -> io::Result<Donor> {
-        match Donor::start(name, self.0.tell) {
-            Ok(donor) => Ok(donor),
-            Err(error) => {
-                let unused = std::mem::take(&mut self.0.state.lock().ready);
-                drop(unused);
-                Err(error)
-            }
-        }
+        Donor::start(name, self.0.tell, false)
     }
 
     /// How many fibers have asked for one.
@@ -99,8 +105,12 @@ impl Donors {
     fn start_keeper(&self, state: &mut DonorsState) {
         state.keepers.retain(|thread| !thread.is_finished());
         let ahead = self.0.clone();
+        if !std::mem::replace(&mut state.is_known, true) {
+            let ahead: Arc<dyn Ready> = ahead.clone();
+            thread::keep_ready(Arc::downgrade(&ahead));
+        }
         // Without a thread for it there are none ahead, and the next fiber asks again.
-        if let Ok(keeper) = thread::start_quiet("fibra-donors".to_owned(), move || ahead.keep()) {
+        if let Ok(keeper) = thread::start_ready("fibra-donors".to_owned(), move || ahead.keep()) {
             state.keepers.push(keeper);
             state.is_kept = true;
         }
@@ -158,7 +168,7 @@ impl Ahead {
     fn fill<'a>(&'a self, mut state: MutexGuard<'a, DonorsState>) -> (MutexGuard<'a, DonorsState>, bool) {
         while !state.is_closed && state.ready.len() < AHEAD {
             drop(state);
-            let started = Donor::start(NAME, self.tell);
+            let started = Donor::start(NAME, self.tell, true);
             state = self.state.lock();
             match started {
                 Ok(started) => state.ready.push(started),
@@ -189,12 +199,39 @@ mod tests {
         donors.0.state.lock().ready.len() == AHEAD
     }
 
+    /// These tests count what is ready, and one of them ends what is ready in the whole process.
+    static ALONE: Mutex<()> = Mutex::new(());
+
+    // A thread that the system refuses gets the place of one that is kept ready: it is tried again when these have ended.
+    #[test]
+    fn those_that_are_ready_end_for_a_thread_that_is_refused() {
+        if thread_pointer::is_writable().is_err() {
+            return;
+        }
+        let _alone = ALONE.lock();
+        let donors = Donors::with_idle(|_, _| (), Duration::from_secs(3600));
+        assert!(donors.take().is_none());
+        until(|| are_full(&donors));
+        let unused = loans(&donors);
+        thread::refuse_next();
+        thread::start("refused".to_owned(), || ()).unwrap().join().unwrap();
+        assert!(unused.iter().all(|loan| loan.has_reached(Stage::Ended)));
+        assert!(loans(&donors).is_empty());
+        // One that is started ahead ends no other.
+        drop(donors.take());
+        until(|| are_full(&donors));
+        thread::refuse_next();
+        assert!(Donor::start(NAME, |_, _| (), true).is_err() && are_full(&donors));
+        donors.close();
+    }
+
     // The first fiber that asks has some started; each is lent once; the end waits for those that were not taken, and for no other.
     #[test]
     fn they_are_lent_once_and_end_with_their_runtime() {
         if thread_pointer::is_writable().is_err() {
             return;
         }
+        let _alone = ALONE.lock();
         let donors = Donors::with_idle(|_, _| (), Duration::from_secs(3600));
         assert!(!donors.0.state.lock().is_kept, "none before one is asked for");
         assert!(donors.take().is_none());
@@ -226,6 +263,7 @@ mod tests {
         if thread_pointer::is_writable().is_err() {
             return;
         }
+        let _alone = ALONE.lock();
         let donors = Donors::with_idle(|_, _| (), Duration::from_millis(1));
         for _ in 0..3 {
             drop(donors.take());

@@ -118,7 +118,7 @@ fn is_still(shared: &RuntimeShared) -> bool {
 pub(super) fn is_awaiting(shared: &RuntimeShared) -> bool {
     // Relaxed: a number; whatever changes it wakes a worker.
     shared.tasks_parked.load(Ordering::Relaxed) != 0
-        || shared.remotes[..shared.seats.made()].iter().any(|remote| remote.wheel.next_deadline().is_some())
+        || shared.has_live_deadlines()
         || shared.blocking().busy() > 0
         // In this order: a waker that is on no socket any more is being called, or was.
         || source::may_call_wakers()

@@ -33,8 +33,6 @@ use crate::sched::sysmon::Sysmon;
 
 /// Between two looks for surplus, while armed.
 const TICK: Duration = Duration::from_millis(1);
-/// A deadline that is so late is not going to be kept by its own worker: sysmon fires it.
-const LATE_NANOS: u64 = 5_000_000;
 /// Deadlines of a seat that are fired at one look: looks stay short, however many fall due at once.
 pub(crate) const MOST_DEADLINES: u64 = 64;
 /// At the end of a runtime what is to be said gets so much time.
@@ -139,7 +137,8 @@ impl Sysmon {
         match deadlines.min() {
             None => period,
             Some(next) => {
-                let late = Duration::from_nanos(next.saturating_add(LATE_NANOS).saturating_sub(policy::now()));
+                let late =
+                    Duration::from_nanos(next.saturating_add(shared.late.for_sysmon()).saturating_sub(policy::now()));
                 late.clamp(TICK, period)
             }
         }
@@ -147,7 +146,7 @@ impl Sysmon {
 
     /// Fires the deadlines that a worker should have fired by now.
     pub(crate) fn rescue_deadlines(&self, shared: &RuntimeShared) {
-        let due = policy::now().saturating_sub(LATE_NANOS);
+        let due = policy::now().saturating_sub(shared.late.for_sysmon());
         for seat in 0..shared.seats.made() {
             // Deadlines above this bound are left for the next look, a tick later.
             self.pool.rescued_deadlines.add(shared.fire_deadlines(seat, due, MOST_DEADLINES));

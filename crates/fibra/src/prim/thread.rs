@@ -9,13 +9,40 @@ pub(crate) use std::thread::yield_now;
 
 pub(crate) use std::thread::JoinHandle;
 
-/// Starts a named OS thread. Fails (it does not panic) when the system has no thread left to give, or no memory for one.
+#[cfg(not(loom))]
+use super::sync::Mutex;
+
+/// Starts a named OS thread. Fails (it does not panic) when the system has no thread left to give, or no memory for one, even after those
+/// that are [kept ready](keep_ready) have ended.
 ///
 /// std's threads map a little memory of their own after they have started (the stack of their signal handlers), and end the process if
 /// they do not get it. So this checks first whether there is room for that too, and for the threads that are just starting; and fibra's own
 /// stacks are mapped only when no thread is just starting ([`between_starts`]). Memory that foreign code takes meanwhile is not covered.
 #[cfg(not(loom))]
 pub(crate) fn start(name: String, body: impl FnOnce() + Send + 'static) -> std::io::Result<JoinHandle<()>> {
+    // A start that fails drops what it was to run.
+    let body = std::sync::Arc::new(Mutex::new(Some(body)));
+    let start = |name| {
+        let body = body.clone();
+        start_if_room(name, move || {
+            let body = body.lock().take();
+            if let Some(body) = body {
+                body();
+            }
+        })
+    };
+    match start(name.clone()) {
+        #[cfg(not(shuttle))]
+        Err(_) if ready::end_all() => start(name),
+        started => started,
+    }
+}
+
+/// The same, without ending any thread that is kept ready: for those threads themselves.
+#[cfg(not(loom))]
+fn start_if_room(name: String, body: impl FnOnce() + Send + 'static) -> std::io::Result<JoinHandle<()>> {
+    #[cfg(all(test, not(shuttle)))]
+    ready::refuse_in_test()?;
     #[cfg(not(shuttle))]
     let starting = starting::Starting::begin()?;
     std::thread::Builder::new().name(name).spawn(move || {
@@ -31,11 +58,75 @@ pub(crate) use starting::StartsLock;
 /// Like [`start`], for a thread that wakes fibers only when a fiber or the system asked it to: the deadlock detector leaves it out.
 #[cfg(not(loom))]
 pub(crate) fn start_quiet(name: String, body: impl FnOnce() + Send + 'static) -> std::io::Result<JoinHandle<()>> {
-    start(name, move || {
+    start(name, quietly(body))
+}
+
+/// The same for a thread that is kept ready, and for one that keeps them: it is not worth another that is ready.
+#[cfg(not(loom))]
+pub(crate) fn start_ready(name: String, body: impl FnOnce() + Send + 'static) -> std::io::Result<JoinHandle<()>> {
+    start_if_room(name, quietly(body))
+}
+
+#[cfg(not(loom))]
+fn quietly(body: impl FnOnce() + Send + 'static) -> impl FnOnce() + Send + 'static {
+    move || {
         #[cfg(not(shuttle))]
         let _quiet = quiet::Quiet::new();
         body();
-    })
+    }
+}
+
+/// Threads that were started before they are needed.
+#[cfg(not(any(loom, shuttle)))]
+pub(crate) trait Ready: Send + Sync {
+    /// Ends them and waits for that. False: there are none. Called on any thread that failed to start another.
+    fn end(&self) -> bool;
+}
+
+#[cfg(not(any(loom, shuttle)))]
+pub(crate) use ready::keep as keep_ready;
+#[cfg(all(test, not(any(loom, shuttle))))]
+pub(crate) use ready::refuse_next;
+
+#[cfg(not(any(loom, shuttle)))]
+mod ready {
+    use super::Ready;
+    use super::starting::ONE_AT_A_TIME;
+    use crate::prim::bug::seeded_bug;
+    use std::sync::{Arc, Weak};
+
+    /// From now on these threads end when the system has no thread to give.
+    pub(crate) fn keep(threads: Weak<dyn Ready>) {
+        let mut all = ONE_AT_A_TIME.lock();
+        all.retain(|threads| threads.strong_count() > 0);
+        all.push(threads);
+    }
+
+    /// A thread could not be started: ends all that are kept ready. True: there were some, and another try may find room.
+    pub(super) fn end_all() -> bool {
+        if seeded_bug("ready_threads_stay") {
+            return false;
+        }
+        let all: Vec<Arc<dyn Ready>> = ONE_AT_A_TIME.lock().iter().filter_map(Weak::upgrade).collect();
+        all.iter().filter(|threads| threads.end()).count() > 0
+    }
+
+    #[cfg(test)]
+    thread_local!(static REFUSED: std::cell::Cell<u32> = const { std::cell::Cell::new(0) });
+
+    /// For tests: the next start on this thread fails, as it does when the system has no thread to give.
+    #[cfg(test)]
+    pub(crate) fn refuse_next() {
+        REFUSED.set(1);
+    }
+
+    #[cfg(test)]
+    pub(super) fn refuse_in_test() -> std::io::Result<()> {
+        match REFUSED.take() {
+            0 => Ok(()),
+            _ => Err(std::io::Error::from_raw_os_error(libc::EAGAIN)),
+        }
+    }
 }
 
 #[cfg(all(fibra_force_moves, not(any(loom, shuttle))))]
@@ -101,9 +192,11 @@ pub(crate) fn between_starts<R>(map: impl FnOnce() -> R) -> R {
 
 #[cfg(not(any(loom, shuttle)))]
 mod starting {
+    use super::Ready;
     use crate::prim::atomic::{AtomicUsize, Ordering};
     use crate::prim::sync::{Mutex, MutexGuard};
     use std::io;
+    use std::sync::Weak;
 
     /// The stack of a std thread with its guard, unless `RUST_MIN_STACK` says otherwise.
     const STACK: usize = (2 << 20) + (64 << 10);
@@ -119,7 +212,8 @@ mod starting {
     /// The number of threads that have not reached their body yet. Raised only under `ONE_AT_A_TIME`.
     static STARTING: AtomicUsize = AtomicUsize::new(0);
     /// Held by a thread that looks for room for a new thread, and by a thread that maps memory where that room would be.
-    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    /// Also guards the list of those that keep threads ready.
+    pub(super) static ONE_AT_A_TIME: Mutex<Vec<Weak<dyn Ready>>> = Mutex::new(Vec::new());
 
     /// See [`super::between_starts`].
     pub(super) fn between<R>(map: impl FnOnce() -> R) -> R {
@@ -138,7 +232,7 @@ mod starting {
     }
 
     /// Over a fork: no thread looks for room then, and the child forgets the threads that were starting.
-    pub(crate) struct StartsLock(MutexGuard<'static, ()>);
+    pub(crate) struct StartsLock(MutexGuard<'static, Vec<Weak<dyn Ready>>>);
 
     impl StartsLock {
         pub(crate) fn take() -> Self {
@@ -146,8 +240,10 @@ mod starting {
         }
 
         pub(crate) fn forget_starts(&mut self) {
-            let Self(_counting) = self;
+            let Self(ready) = self;
             STARTING.store(0, Ordering::Relaxed); // Relaxed: the child has one thread.
+            // None of them exists there, and their locks may be held by a thread that does not either.
+            std::mem::take(&mut **ready).into_iter().for_each(std::mem::forget);
         }
     }
 

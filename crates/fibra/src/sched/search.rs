@@ -120,8 +120,12 @@ impl Idler for Worker {
 
     fn has_own_news(&self) -> bool {
         // (The driver is what it sleeps in.)
-        if self.wake_for_timers_at().is_some_and(|at| at <= policy::now()) {
+        if self.wake_for_timers_at().is_some_and(|at| at <= policy::now()) || self.sees_late() {
             self.poll();
+            if !self.remote().fresh.is_empty() {
+                // A fiber that moves, whose time has come.
+                return true;
+            }
         }
         if !self.queues.stackless.with(|waiting| waiting.is_empty()) {
             self.retry_stackless();

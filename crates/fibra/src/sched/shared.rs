@@ -26,6 +26,7 @@ use super::staff::seats::{self, Seats, Staff};
 use super::stats::WorkerStats;
 use super::sysmon::Sysmon;
 use super::timers::alarms::Alarms;
+use super::timers::late::Late;
 use super::timers::timing::WheelDue;
 use super::timers::wheel::Wheel;
 use super::visitors::Visitors;
@@ -280,6 +281,8 @@ pub(crate) struct RuntimeShared {
     pub(crate) tasks_parked: AtomicI64,
     /// Fibers that wait, and move: on no worker. What they wait for is written down, unlike that of tasks.
     pub(crate) moving_parked: AtomicI64,
+    /// Whether workers look at each other's deadlines.
+    pub(crate) late: Late,
     /// Scopes of plain threads that are open here: shutdown cancels them, and a worker looks after their deadlines.
     pub(crate) outside_scopes: Mutex<Vec<OutsideScope>>,
     pub(crate) alarms: Alarms,
@@ -337,6 +340,7 @@ impl RuntimeShared {
             tasks: Mutex::new(HashMap::default()),
             tasks_parked: AtomicI64::new(0),
             moving_parked: AtomicI64::new(0),
+            late: Late::new(),
             outside_scopes: Mutex::new(Vec::new()),
             alarms: Alarms::default(),
             visitors: Visitors::new(),

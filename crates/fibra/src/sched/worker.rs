@@ -302,6 +302,9 @@ impl Worker {
         self.note_load();
         if rounds.is_multiple_of(CLOCK_ROUNDS) && !self.looks.armed.get() {
             self.looks.clock.set(policy::now());
+            if self.shared.late.is_looked_at() {
+                self.arm_timers();
+            }
         }
         if self.remote().wheel.next_deadline().is_some() {
             // Another thread may have set it.

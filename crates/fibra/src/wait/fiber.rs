@@ -145,6 +145,7 @@ impl<'a> FiberParker<'a> {
         let (frame, seat) = (self.frame, self.worker.index);
         // SAFETY: the runtime outlives its fibers, of which this is one.
         let shared: &RuntimeShared = unsafe { RuntimeShared::of(frame) };
+        shared.late.begin();
         let timer = self.worker.set_wheel_timer(WheelDue::Wait(Due::new(frame, ticket)), deadline);
         // SAFETY: on the current fiber, whose word is PARKING or claimed. (The worker is not touched afterwards.)
         unsafe { leave_unwinding(self.worker, frame, signal::PARK) };

@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::io::ErrorKind;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::own_locals::{LIST, NUMBER};
@@ -275,7 +275,7 @@ fn moving_fibers_are_cancelled_wherever_they_are() {
 fn a_hog_does_not_strand_a_fiber_that_moves() {
     let _watchdog = support::watchdog(60);
     Runtime::builder().workers(2).build().unwrap().run(|| {
-        let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let stop = Arc::new(AtomicBool::new(false));
         let (tx, rx) = fibra::channel::unbounded::<()>();
         let waits = {
             let stop = stop.clone();
@@ -315,7 +315,7 @@ fn moving_needs_own_locals() {
 fn a_hog_does_not_hold_up_a_deadline_of_a_fiber_that_moves() {
     let _watchdog = support::watchdog(60);
     Runtime::builder().workers(2).max_workers(2).build().unwrap().run(|| {
-        let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let stop = Arc::new(AtomicBool::new(false));
         let (tell, told) = fibra::channel::bounded::<i32>(1);
         let (_kept, never) = fibra::channel::bounded::<()>(1);
         let sleeps = {
@@ -349,14 +349,72 @@ fn a_hog_does_not_hold_up_a_deadline_of_a_fiber_that_moves() {
     });
 }
 
-// S1-16, S4-80: a worker that leaves is not kept by fibers that move, wherever they have run; those that it has go on elsewhere.
+/// A fiber that was spread, on this thread: it computes until `stop` if it is sent `true`, wakes again and again until then if it is sent
+/// `false`, and ends if it is sent nothing.
+fn post(stop: &Arc<AtomicBool>) -> (i32, fibra::channel::Sender<bool>, JoinHandle<()>) {
+    let (tell, told) = fibra::channel::bounded::<i32>(1);
+    let (order, orders) = fibra::channel::bounded::<bool>(1);
+    let stop = stop.clone();
+    let body = move || {
+        tell.send(system_thread()).unwrap();
+        let Ok(computes) = orders.recv() else { return };
+        while !stop.load(Ordering::Relaxed) {
+            if computes {
+                std::hint::spin_loop();
+            } else {
+                fibra::sleep(Duration::from_millis(1));
+            }
+        }
+    };
+    let fiber = Builder::new().spread().spawn(body).unwrap();
+    (told.recv().unwrap(), order, fiber)
+}
+
+// S1-94, S1-103: without sysmon, too, as long as another worker is awake: that one looks at the deadlines of those that are stuck.
+#[test]
+fn another_worker_keeps_the_time_of_one_that_is_stuck() {
+    const TEST: &str = "another_worker_keeps_the_time_of_one_that_is_stuck";
+    if !support::is_child(TEST) {
+        let ended = support::rerun_self(TEST, &[("FIBRA_SYSMON", "0")]);
+        return assert!(ended.status.success(), "{ended:?}");
+    }
+    let _watchdog = support::watchdog(30);
+    Runtime::builder().workers(2).max_workers(2).build().unwrap().run(|| {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (tell, told) = fibra::channel::bounded::<i32>(1);
+        let sleeps = {
+            let stop = stop.clone();
+            start_moving(move || {
+                tell.send(system_thread()).unwrap();
+                fibra::sleep(Duration::from_millis(300));
+                stop.store(true, Ordering::Relaxed);
+            })
+        };
+        let Some(sleeps) = sleeps else { return };
+        let thread = told.recv().unwrap();
+        let mut posted: Vec<(i32, fibra::channel::Sender<bool>, JoinHandle<()>)> = Vec::new();
+        let mut on = |is_sleepers: bool| loop {
+            if let Some(at) = posted.iter().position(|(at, ..)| (*at == thread) == is_sleepers) {
+                break posted.swap_remove(at);
+            }
+            posted.push(post(&stop));
+        };
+        let (wakes, computes) = (on(false), on(true));
+        wakes.1.send(false).unwrap();
+        computes.1.send(true).unwrap();
+        sleeps.join().unwrap();
+        [wakes, computes].into_iter().for_each(|(.., fiber)| fiber.join().unwrap());
+    });
+}
+
+// S1-16, S1-93, S4-80: a worker that leaves is not kept by fibers that move, wherever they have run; those that it has go on elsewhere.
 #[test]
 fn a_leaving_worker_hands_on_fibers_that_move() {
     let _watchdog = support::watchdog(120);
     // (No worker is added because a busy machine makes one look stuck.)
     let stall = Duration::from_secs(3600);
     let runtime = Runtime::builder().workers(3).max_workers(3).stall_after(stall).force_moves().build().unwrap();
-    let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let stop = Arc::new(AtomicBool::new(false));
     let (tx, rx) = fibra::channel::bounded::<()>(1);
     let begun = Arc::new(AtomicUsize::new(0));
     let _entered = runtime.handle().enter();

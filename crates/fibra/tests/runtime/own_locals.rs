@@ -554,37 +554,3 @@ fn destructors_of_a_fiber_that_was_spread_may_wait_for_its_worker() {
         }
     });
 }
-
-// What a start and a join cost, one after the other, beside those of an ordinary fiber and of a thread.
-#[test]
-#[ignore = "prints figures: cargo test -p fibra --test runtime -- --ignored --nocapture figures_of_starts"]
-fn figures_of_starts() {
-    const COUNT: u32 = 300;
-    fn each(what: &str, mut one: impl FnMut()) {
-        (0..20).for_each(|_| one());
-        let mut times: Vec<_> = (0..COUNT)
-            .map(|_| {
-                let begin = fibra::time::Instant::now();
-                one();
-                begin.elapsed()
-            })
-            .collect();
-        times.sort();
-        let mean = times.iter().sum::<Duration>() / COUNT;
-        println!("{what}: median {:?}, mean {mean:?}, p90 {:?}", times[150], times[270]);
-    }
-    Runtime::builder().workers(2).build().unwrap().run(|| {
-        each("ordinary fiber", || fibra::spawn(|| ()).join().unwrap());
-        each("own thread-locals", || {
-            run(|| ());
-        });
-        each("own thread-locals, after a pause", || {
-            std::thread::sleep(Duration::from_millis(1));
-            run(|| ());
-        });
-        each("own thread-locals, named", || {
-            let _ = Builder::new().name("named").own_locals().spawn(|| ()).map(|fiber| fiber.join().unwrap());
-        });
-        each("thread", || std::thread::spawn(|| ()).join().unwrap());
-    });
-}

@@ -7,6 +7,7 @@ mod fan_out;
 mod fork_join;
 mod http;
 mod idle_mem;
+mod locals;
 mod machine;
 mod machine_echo;
 mod machine_mem;
@@ -60,6 +61,7 @@ pub(crate) const ALL: &[Workload] = &[
     conn_mem::WORKLOAD,
     skew::WORKLOAD,
     noisy::WORKLOAD,
+    locals::WORKLOAD,
     tcp_echo::WORKLOAD,
     http::WORKLOAD,
     machine::WORKLOAD,

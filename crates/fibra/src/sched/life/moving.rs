@@ -37,8 +37,8 @@ impl Worker {
         self.shared.moving_parked.fetch_add(is_waiting(frame), Ordering::Relaxed);
         if parks {
             // It holds nothing off and has no scope open (`wait::own_locals`), so a cancellation that comes now is due. It is not looked at
-            // any closer: from the commit on the fiber may run elsewhere.
-            match revoke::commit(&frame.waiter, |kind| kind == WaitKind::Revocable) {
+            // any closer: from the commit on the fiber may run elsewhere. A select that has an arm for it watches, and learns of it, too.
+            match revoke::commit(&frame.waiter, |kind| matches!(kind, WaitKind::Revocable | WaitKind::Watching)) {
                 // From here on it may run anywhere.
                 Commit::Parked => {}
                 Commit::Requeue => self.push_fresh(frame),

@@ -350,6 +350,11 @@ impl ScopeRecord {
         self.root.life()
     }
 
+    /// Is the scope open, in this life of the record?
+    pub(in crate::sched) fn is_open_in(&self, life: u32) -> bool {
+        self.state.with(|state| self.life() == life && state.body.is_some())
+    }
+
     /// The root scope of the run that this scope belongs to: fibers that its children spawn without naming a scope count there.
     pub(crate) fn run(&self) -> RootRef {
         self.run.get().expect("an open scope belongs to a run")

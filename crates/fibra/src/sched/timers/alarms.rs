@@ -91,6 +91,13 @@ impl Alarms {
         Some(waker)
     }
 
+    /// Is this alarm yet to ring?
+    pub(in crate::sched) fn is_set(&self, id: AlarmId) -> bool {
+        let table = self.0.lock();
+        let place = table.places.get(id.place as usize);
+        place.is_some_and(|place| place.as_ref().is_some_and(|(number, _)| *number == id.number))
+    }
+
     /// Refuses alarms from now on, and returns the wakers of those that are set.
     pub(in crate::sched) fn close(&self) -> Vec<Waker> {
         let mut table = self.0.lock();

@@ -253,6 +253,14 @@ impl<P: Copy> Timers<P> {
         Some(purpose)
     }
 
+    /// What the timers are for that are set, in no order.
+    pub(crate) fn purposes(&self) -> impl Iterator<Item = P> {
+        self.slots.iter().filter_map(|slot| match slot.content {
+            Content::Set(purpose) => Some(purpose),
+            Content::Free { .. } | Content::Dead => None,
+        })
+    }
+
     /// Restores that the root is not dead, and that not too many entries are.
     fn clear_dead(&mut self) {
         if self.dead * 2 > self.entries() && self.entries() >= COMPACT_FROM {

@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! heap.rs    timers of one owner, earliest first        timing.rs  the timers of a worker, and when it looks at them
-//! wheel.rs   deadlines that fire although a worker is stuck
+//! wheel.rs   deadlines that fire although a worker is stuck    late.rs    those that another worker fires
 //! alarms.rs  wakers that are called at a moment
 //! ```
 //!
@@ -13,6 +13,8 @@
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod alarms;
 pub(crate) mod heap;
+#[cfg(not(any(loom, shuttle)))]
+pub(crate) mod late;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod timing;
 pub(crate) mod wheel;

@@ -10,10 +10,12 @@ use crate::driver::Timeout;
 use crate::fiber::frame::FrameRef;
 use crate::fiber::stack::StackTop;
 use crate::prim::atomic::Ordering;
+use crate::prim::bug::seeded_bug;
 use crate::prim::{policy, prefetch_many};
 use crate::sched::complete::complete_wait;
 use crate::sched::enqueue::QueueEnd;
 use crate::sched::members::scope::ScopeRef;
+use crate::sched::shared::RuntimeShared;
 use crate::sched::timers::heap::Timer;
 use crate::sched::worker::{DRIVER_CYCLES, Worker};
 use crate::waiter::word::{ARM_TIMEOUT, Claim, Ticket};
@@ -38,6 +40,12 @@ pub(crate) struct Due(FrameRef, Ticket);
 impl Due {
     pub(crate) fn new(frame: FrameRef, ticket: Ticket) -> Self {
         Self(frame, ticket)
+    }
+
+    /// Does the wait go on that this is for?
+    fn is_live(self) -> bool {
+        let now = self.0.waiter.word.snapshot();
+        now.is_waiting() && now.ticket() == self.1
     }
 
     /// Ends the wait as timed out, unless another owner was faster: on any thread.
@@ -73,6 +81,20 @@ pub(crate) enum ScopeTimer {
     Drained,
     /// It was cancelled, and shields have had their time.
     Grace,
+}
+
+impl RuntimeShared {
+    /// Will a deadline of a seat do something? One whose scope, alarm or wait is over does nothing when it comes, and may lie there for
+    /// long: what takes a timer back looks for it where it was set, and a worker that leaves has given its timers to another seat.
+    pub(crate) fn has_live_deadlines(&self) -> bool {
+        let is_live = |due| match due {
+            WheelDue::Scope(due) => due.scope.is_open_in(due.life),
+            WheelDue::Alarm(id) => self.alarms.is_set(id),
+            WheelDue::Wait(due) => due.is_live() || seeded_bug("stale_wait_counts"),
+        };
+        // (Not under the lock of the store: scopes and alarms have locks of their own.)
+        self.remotes[..self.seats.made()].iter().any(|remote| remote.wheel.purposes().into_iter().any(is_live))
+    }
 }
 
 impl Worker {
@@ -126,8 +148,9 @@ impl Worker {
             }
         }
         self.shared.fire_deadlines(self.index, now, u64::MAX);
+        self.fire_late(now);
         let timers = self.next_deadline().is_some() || self.remote().wheel.next_deadline().is_some();
-        self.looks.armed.set(timers || self.io.registrar.is_in_use());
+        self.looks.armed.set(timers || self.io.registrar.is_in_use() || self.shared.late.is_looked_at());
     }
 
     /// Sets a timer for a wait of the running fiber, which ends it as timed out. Whether it has fired or not, `remove_timer` may be called
@@ -210,4 +233,56 @@ fn fetch_turn(frame: FrameRef) {
         prefetch_many(ptr::without_provenance(innermost.wrapping_add(line * LINE_BYTES)));
     }
     frame.fetch_neighbours();
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::sched::current;
+    use crate::sched::here::Here;
+    use crate::sched::quiet::tests::of_one_worker;
+    use crate::sched::timers::alarms::Alarm;
+
+    // A timer whose wait, scope or alarm is over wakes nothing, however far its moment is.
+    #[test]
+    fn a_deadline_that_nothing_waits_for_silences_no_report() {
+        let far = || policy::now() + 3_600_000_000_000;
+        let runtime = of_one_worker();
+        let shared = runtime.handle().shared().clone();
+        let with_worker = |set: &dyn Fn(&Worker)| set(current::worker().expect("on a fiber"));
+        runtime.run(|| {
+            assert!(!shared.has_live_deadlines());
+            with_worker(&|worker| {
+                let frame = worker.current.get().unwrap();
+                let over = Due::new(frame, frame.waiter.word.snapshot().ticket());
+                worker.set_wheel_timer(WheelDue::Wait(over), far());
+            });
+            assert!(!shared.has_live_deadlines(), "the root runs");
+            let (scope, life) = crate::timeout(Duration::from_secs(3600), || {
+                assert!(shared.has_live_deadlines(), "a scope with a deadline is open");
+                let scope = Here::new().and_then(|here| here.innermost()).expect("a scope is open");
+                (scope, scope.life())
+            })
+            .unwrap();
+            let due = ScopeDue { scope, life, what: ScopeTimer::Grace };
+            with_worker(&|worker| _ = worker.set_wheel_timer(WheelDue::Scope(due), far()));
+            assert!(!shared.has_live_deadlines(), "the scope is closed");
+            let alarm = Alarm::set(far(), std::task::Waker::noop()).unwrap();
+            assert!(shared.has_live_deadlines(), "an alarm is set");
+            drop(alarm);
+            assert!(!shared.has_live_deadlines(), "the alarm is gone");
+            // SAFETY: it keeps nothing that belongs to a thread of the system.
+            let moving = unsafe { crate::Builder::new().own_locals().moving() };
+            if let Ok(sleeps) = moving.spawn(|| crate::sleep(Duration::from_secs(3600))) {
+                while !shared.has_live_deadlines() {
+                    crate::yield_now();
+                }
+                sleeps.cancel();
+                assert!(sleeps.join().is_err());
+            }
+            assert!(!shared.has_live_deadlines(), "the sleeper is cancelled");
+        });
+    }
 }

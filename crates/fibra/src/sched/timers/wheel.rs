@@ -71,6 +71,14 @@ impl<P: Copy> Wheel<P> {
         })
     }
 
+    /// What the timers in it are for, at this moment.
+    pub(crate) fn purposes(&self) -> Vec<P> {
+        if self.next_deadline().is_none() {
+            return Vec::new();
+        }
+        self.timers.with(|timers| timers.purposes().collect())
+    }
+
     fn change<R>(&self, f: impl FnOnce(&mut Timers<P>) -> R) -> R {
         self.timers.with(|timers| {
             let result = f(timers);
