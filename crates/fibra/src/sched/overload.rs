@@ -1,10 +1,10 @@
 //! When a worker that has more started fibers than it can run gives new ones to another.
 //!
 //! A started fiber stays where it is, and a new one is started within a few turns, before a thief would take it (`patience.rs`). So a
-//! program that grows while it runs (a chain of filters, a server) would fill one worker and leave the others idle. What can still be placed
-//! are the fibers that it spawns from then on: a worker on which [`MANY`] fibers could run, all the time for [`LONG`], gives new ones away if
-//! another worker has less than half as many that could. Fibers that are spawned one after the other talk to one another, more
-//! often than not, so it gives a block: as many as it has itself, unless the other worker becomes the busier one before.
+//! program that grows while it runs (a chain of filters, a server) would fill one worker and leave the others idle. What can still be
+//! placed are the fibers that it spawns from then on: a worker on which [`MANY`] fibers could run, all the time for [`LONG`], gives new
+//! ones away if another worker has less than half as many that could. Fibers that are spawned one after the other talk to one another,
+//! more often than not, so it gives a block: as many as it has itself, unless the other worker becomes the busier one before.
 //!
 //! A group that is spawned at once is not torn apart by this: it has started long before [`LONG`] is over. Nor are fibers that wait for one
 //! another most of the time (a ring, a pair): few of them can run at any moment. What is given goes through the injector, from which

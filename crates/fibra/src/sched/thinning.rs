@@ -6,8 +6,8 @@
 //! memory below the stack pointer of those that have been parked for [`LONG`] to the system. The fiber gets zeroed pages when it calls
 //! that deep again, for a page fault each.
 //!
-//! Why the memory may go: a suspended fiber needs what lies above its stack pointer, and the 128 bytes below it (`context`). Only the
-//! worker on which it lives resumes it, and that worker is here, on its own stack. Other threads that complete its wait write into its
+//! Why the memory may go: a suspended fiber needs what lies above its stack pointer, and some bytes below it (`context` says which). Only
+//! the worker on which it lives resumes it, and that worker is here, on its own stack. Other threads that complete its wait write into its
 //! nodes and slots, which lie above. With `unstable-migration`, and if the fiber may move or has thread-locals of its own
 //! (`life/moving.rs`), nothing is given back.
 //!
@@ -22,7 +22,7 @@
 use std::cell::Cell;
 
 use super::worker::Worker;
-use crate::fiber::context::{Context, stack_pointer};
+use crate::fiber::context::{Context, kept_from};
 use crate::fiber::frame::{FrameRef, flag};
 use crate::fiber::slab;
 use crate::fiber::stack::{StackTop, discard};
@@ -173,6 +173,6 @@ impl Worker {
         }
         // SAFETY: written by this thread, which alone suspends and resumes the fiber.
         let context = frame.context.with(|context: *const Context| unsafe { *context });
-        stack.unused_below(stack_pointer(context)?)
+        stack.unused_below(kept_from(context)?)
     }
 }

@@ -126,7 +126,7 @@ pub(crate) fn look(_context: usize) -> Option<Suspended> {
 
 /// Unknown, as with [`look`].
 #[allow(dead_code)] // As there.
-pub(crate) fn stack_pointer(_suspended: Context) -> Option<usize> {
+pub(crate) fn kept_from(_suspended: Context) -> Option<usize> {
     None
 }
 

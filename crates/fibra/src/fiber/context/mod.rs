@@ -60,7 +60,7 @@ use thread as chosen;
 #[cfg(all(target_arch = "x86_64", not(any(fibra_context = "corosensei", fibra_context = "thread"))))]
 use x86_64 as chosen;
 
-pub(crate) use chosen::{OWN_THREAD, call_on_home, create, destroy, look, resume, stack_pointer, suspend, watch_mxcsr};
+pub(crate) use chosen::{OWN_THREAD, call_on_home, create, destroy, kept_from, look, resume, suspend, watch_mxcsr};
 
 /// A suspended execution: one word, whose meaning the back-end defines. The default is no execution at all.
 #[derive(Clone, Copy, Debug, Default)]

@@ -147,7 +147,7 @@ struct Fiber<S: Switch> {
     first: usize,
     started: bool,
     done: bool,
-    _stack: Stack,
+    stack: Stack,
 }
 
 impl<S: Switch> Fiber<S> {
@@ -156,7 +156,7 @@ impl<S: Switch> Fiber<S> {
         // SAFETY: fresh memory, page-aligned.
         let context = unsafe { S::create(stack.top(), stack.limit, Self::entry) };
         let inside = Inside { fiber: Cell::new(context), home: Cell::new(entered_home()), back_end: PhantomData };
-        Box::new(Self { inside, body: Some(Box::new(body)), first: 0, started: false, done: false, _stack: stack })
+        Box::new(Self { inside, body: Some(Box::new(body)), first: 0, started: false, done: false, stack })
     }
 
     unsafe extern "C-unwind" fn entry(fiber: usize) -> ! {

@@ -239,9 +239,13 @@ pub(crate) fn look(context: usize) -> Option<Suspended> {
     Some(Suspended { pc, sp: context, rbx, rbp })
 }
 
-/// The stack pointer of a suspended execution: it needs nothing below, but for the red zone.
-pub(crate) fn stack_pointer(suspended: Context) -> Option<usize> {
-    Some(suspended.0)
+/// Bytes below the stack pointer in which a suspended execution keeps something: see the picture. (Not the whole red zone: the compiler
+/// keeps nothing there over a switch, which writes to it itself, and no code runs on the stack meanwhile.)
+const KEPT_BELOW: usize = 48;
+
+/// The lowest address that a suspended execution needs.
+pub(crate) fn kept_from(suspended: Context) -> Option<usize> {
+    Some(suspended.0 - KEPT_BELOW)
 }
 
 /// Gives back what a sanitizer keeps about the stack; without a sanitizer it does nothing.

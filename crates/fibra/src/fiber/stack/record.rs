@@ -18,9 +18,6 @@ use std::ptr::NonNull;
 /// Bytes of the record that belong to the layer above.
 pub(crate) const USER_AREA: usize = 160;
 
-/// Bytes below the stack pointer that a suspended fiber uses; see `context`.
-const RED_ZONE: usize = 128;
-
 /// Bytes of a cache line.
 const LINE_BYTES: usize = 64;
 /// The cache lines that a fiber uses until it waits for the first time: of the record, and below it.
@@ -99,11 +96,11 @@ impl StackTop {
         self.saved_context.as_ptr().cast()
     }
 
-    /// The whole pages that a fiber which is suspended at this stack pointer does not need. The 128 bytes below the pointer are in use.
-    pub(crate) fn unused_below(&self, stack_pointer: usize) -> Option<(*mut u8, usize)> {
+    /// The whole pages that a suspended fiber does not need, if it needs nothing below this address.
+    pub(crate) fn unused_below(&self, lowest: usize) -> Option<(*mut u8, usize)> {
         let limit = self.limit.addr();
-        debug_assert!((limit..std::ptr::from_ref(self).addr() + 1).contains(&stack_pointer));
-        let end = stack_pointer.checked_sub(RED_ZONE)? / guard::page_size() * guard::page_size();
+        debug_assert!((limit..std::ptr::from_ref(self).addr() + 1).contains(&lowest));
+        let end = lowest / guard::page_size() * guard::page_size();
         (limit < end).then(|| (self.limit, end - limit))
     }
 

@@ -1,4 +1,5 @@
-//! The reasons to wait of time, tokens, scopes, jobs and the ends of others: what is played for each in `every_reason_to_wait_can_be_cancelled`.
+//! The reasons to wait of time, tokens, scopes, jobs and the ends of others: what is played for each in
+//! `every_reason_to_wait_can_be_cancelled`.
 
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};

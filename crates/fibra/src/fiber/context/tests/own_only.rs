@@ -1,7 +1,9 @@
 //! Tests of what only the own switch promises: registers by name, unwinding from every single instruction, and the same behaviour as
 //! corosensei.
 
-use super::{Corosensei, Fiber, Inside, KIB, Own, Places, Stack, Switch, Thread, entered_home, set_control_words};
+use super::{
+    Corosensei, Fiber, Inside, KIB, Own, Places, Stack, Switch, Thread, control_words, entered_home, set_control_words,
+};
 use crate::fiber::context::x86_64;
 use crate::prim::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use crate::prim::policy::{self, Rng};
@@ -83,6 +85,36 @@ fn callee_saved_registers_survive() {
         assert_eq!(unsafe { with_filled_registers(resume, fiber, 0x5555_0000_0000 + round) }, 0);
     }
     assert!(fiber.done);
+}
+
+/// S0-14 although everything below `kept_from` is overwritten, as if its pages had gone (decision 66): registers, and control words of its
+/// own.
+#[test]
+fn a_suspended_execution_needs_nothing_below() {
+    unsafe extern "C" fn suspend(inside: usize) {
+        // SAFETY: the address of the fiber's `Inside`, which lives in its box.
+        unsafe { (*(inside as *const Inside<Own>)).suspend(0) };
+    }
+    let mut fiber = Fiber::<Own>::new(64 * KIB, |inside, _| {
+        for mine in [(0x1F80, 0x037F), (0x1F80 | 1 << 13, 0x037F | 1 << 10)] {
+            set_control_words(mine);
+            for round in 0..3 {
+                // SAFETY: a function that follows the ABI if the switch does.
+                let lost = unsafe { with_filled_registers(suspend, inside as *const _ as usize, 0xBBBB_0000 + round) };
+                assert_eq!((lost, control_words()), (0, mine));
+            }
+        }
+        0
+    });
+    while {
+        fiber.resume(0);
+        !fiber.done
+    } {
+        let kept_from = x86_64::kept_from(fiber.inside.fiber.get()).expect("the own switch knows it");
+        let limit = fiber.stack.limit;
+        // SAFETY: memory of the fiber's stack, on which no code runs, below what it needs: that is what is tested.
+        unsafe { limit.write_bytes(0xAA, kept_from - limit.addr()) };
+    }
 }
 
 /// A fiber whose behaviour is decided by the words it is given: recursion, floats, panics, calls on the home stack.
