@@ -1,13 +1,40 @@
 //! The byte spin lock that guards wait lists: locked for a handful of instructions, never across user code.
 //!
-//! Unlock is a plain release store (an unlock by swap doubled the cost of a buffered channel in the prototype). After a
+//! Unlock is a plain release store (an unlock by swap doubled the cost of a buffered channel in the prototype). A waiter looks at the
+//! lock only now and then: each look takes the line from the holder, which needs it to unlock, and mostly to lock it again. After a
 //! bounded spin the waiter gives its time slice away, since the holder may have been preempted. Above: every wait list. Below: an atomic.
 
 use super::atomic::{AtomicBool, AtomicU32, Ordering};
 use super::cell::UnsafeCell;
 
-/// Spins before the waiter starts to give its time slice away.
-const SPINS_BEFORE_YIELD: u32 = 1000;
+/// Pauses before the waiter starts to give its time slice away.
+const PAUSES_BEFORE_YIELD: u32 = 1000;
+/// Pauses before the first look of a waiter at the lock, and before all others.
+const FIRST_PAUSES: u32 = 4;
+const NEXT_PAUSES: u32 = 8;
+
+/// The waits of one waiter for a lock that another thread holds.
+struct Patience {
+    pauses: u32,
+}
+
+impl Patience {
+    fn new() -> Self {
+        Self { pauses: 0 }
+    }
+
+    /// Waits, until the next look.
+    fn wait(&mut self) {
+        #[cfg(not(any(loom, shuttle)))]
+        if self.pauses < PAUSES_BEFORE_YIELD {
+            let pauses = if self.pauses == 0 { FIRST_PAUSES } else { NEXT_PAUSES };
+            (0..pauses).for_each(|_| std::hint::spin_loop());
+            self.pauses += pauses;
+            return;
+        }
+        super::thread::yield_now();
+    }
+}
 
 /// The lock without data: for callers that keep what it guards elsewhere.
 #[derive(Debug)]
@@ -43,25 +70,12 @@ impl RawSpin {
     #[cold]
     #[inline(never)]
     fn lock_slow(&self) {
-        let mut spins = 0;
+        let mut patience = Patience::new();
         loop {
-            #[cfg(not(any(loom, shuttle)))]
-            // Relaxed: only a hint that the swap below may succeed; the swap does the ordering.
-            while self.0.load(Ordering::Relaxed) {
-                spins += 1;
-                if spins < SPINS_BEFORE_YIELD {
-                    std::hint::spin_loop();
-                } else {
-                    super::thread::yield_now();
-                }
-            }
-            #[cfg(any(loom, shuttle))]
-            {
-                spins += 1;
-                let _ = (spins, SPINS_BEFORE_YIELD);
-                super::thread::yield_now();
-            }
-            if self.try_lock() {
+            patience.wait();
+            // Relaxed: only a hint that the compare-exchange may succeed, which does the ordering. (Models try it at once.)
+            let is_held = cfg!(not(any(loom, shuttle))) && self.0.load(Ordering::Relaxed);
+            if !is_held && self.try_lock() {
                 return;
             }
         }
@@ -207,28 +221,18 @@ impl<T> WordLock<T> {
     fn lock_slow(&self) -> HeldWord<'_, T> {
         // Relaxed: a guess.
         let mut free = self.word.load(Ordering::Relaxed) & !LOCKED;
-        let mut spins = 0;
+        let mut patience = Patience::new();
         loop {
             // Acquire: as in `lock`. Relaxed on failure: tried again.
             match self.word.compare_exchange(free, free | LOCKED, Ordering::Acquire, Ordering::Relaxed) {
                 Ok(state) => return self.held(state),
                 Err(actual) => free = actual & !LOCKED,
             }
+            patience.wait();
             #[cfg(not(any(loom, shuttle)))]
             // Relaxed: only a hint that the compare-exchange may succeed.
             while self.word.load(Ordering::Relaxed) & LOCKED != 0 {
-                spins += 1;
-                if spins < SPINS_BEFORE_YIELD {
-                    std::hint::spin_loop();
-                } else {
-                    super::thread::yield_now();
-                }
-            }
-            #[cfg(any(loom, shuttle))]
-            {
-                spins += 1;
-                let _ = spins;
-                super::thread::yield_now();
+                patience.wait();
             }
         }
     }
