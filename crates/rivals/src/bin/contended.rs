@@ -1,5 +1,6 @@
-//! Prints what a message costs when all senders of a channel live on one worker and all receivers on another, so that its lock is contended:
-//! wall nanoseconds, the median of some rounds and their 75th percentile. (The workload `mpmc` leaves it to the scheduler where its tasks are.)
+//! Prints what a message costs when all senders of a channel live on one worker and all receivers on another, so that its lock is
+//! contended: wall nanoseconds, the median of some rounds and their 75th percentile. (The workload `mpmc` leaves it to the scheduler where
+//! its tasks are.)
 //!
 //! ```text
 //! cargo run --release -p rivals --bin contended
