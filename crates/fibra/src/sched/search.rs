@@ -5,12 +5,11 @@
 //! together and start soon on their spawner's worker (a pair split over two cores costs 20 times as much per message, for ever), while real
 //! surplus waits longer.
 //!
-//! One worker searches at a time, for a bounded time, and less after searches that found nothing. A worker whose time for that has come
-//! down to nothing, and that its own sockets and timers wake, does not search as long as it sees no work of others: it would do so at
-//! every request. After a few microseconds a searcher gives its processor away between two rounds: the owner that it watches, or the
-//! thread that brings it work, may need that very one. What a searcher that gives up may have overlooked (it was too young) is its
-//! owner's: that worker is awake, and judges its surplus (`surplus.rs`). If it computes on without switching, the searcher, which saw
-//! the surplus before it slept, comes back after a millisecond; and for surplus that came later sysmon wakes one.
+//! One worker searches at a time, for a bounded time, and less after searches that found nothing. After a few microseconds it gives its
+//! processor away between two rounds: the owner that it watches, or the thread that brings it work, may need that very one. What a
+//! searcher that gives up may have overlooked (it was too young) is its owner's: that worker is awake, and judges its surplus
+//! (`surplus.rs`). If it computes on without switching, the searcher, which saw the surplus before it slept, comes back after a
+//! millisecond; and for surplus that came later sysmon wakes one.
 
 use std::cell::{Cell, RefCell};
 
@@ -29,8 +28,6 @@ const SEARCH_NANOS: u64 = 80_000;
 /// The least it looks around when it was woken to search: long enough to see that an owner stands still, so that what it was woken for
 /// ripens.
 const MIN_SEARCH_NANOS: u64 = 25_000;
-/// A search that may last less than this is left out, if the worker is fed by its own sockets and timers.
-const LEAST_SEARCH_NANOS: u64 = 1_000;
 /// How long a worker sleeps that saw unstarted fibers of others before it did: long enough for their owner to switch.
 const SURPLUS_NAP_NANOS: u64 = 1_000_000;
 /// At most so many fibers are taken at a time.
@@ -47,8 +44,6 @@ const LOOKS_PER_CLOCK: u32 = 16;
 pub(crate) struct SearchState {
     watched: RefCell<Vec<Option<Watched>>>,
     budget: Cell<u64>,
-    /// Its last sleep, or its last search that was not in vain, was ended by a socket or a timer of its own.
-    feeds_itself: Cell<bool>,
     /// Tries in a row to get a stack for a fiber while nothing else in the runtime ran.
     pub(super) starved_tries: Cell<u32>,
 }
@@ -58,7 +53,6 @@ impl SearchState {
         Self {
             watched: RefCell::new(vec![None; workers]),
             budget: Cell::new(SEARCH_NANOS),
-            feeds_itself: Cell::new(false),
             starved_tries: Cell::new(0),
         }
     }
@@ -145,14 +139,6 @@ impl Idler for Worker {
         Worker::wake_for_surplus(self);
     }
 
-    fn wants_search(&self) -> bool {
-        self.search.budget.get() >= LEAST_SEARCH_NANOS || !self.search.feeds_itself.get()
-    }
-
-    fn note_sleep(&self, woke_by_itself: bool) {
-        self.search.feeds_itself.set(woke_by_itself);
-    }
-
     fn begin_search(&self, woken: bool) -> Round {
         self.stats().searches.add(1);
         let now = policy::now();
@@ -223,9 +209,6 @@ impl Idler for Worker {
             // Neither for nor against searching.
             SearchEnd::Interrupted => {}
             SearchEnd::Timer | SearchEnd::InVain => self.search.budget.set(self.search.budget.get() / 2),
-        }
-        if end != SearchEnd::InVain {
-            self.search.feeds_itself.set(end == SearchEnd::Timer);
         }
     }
 

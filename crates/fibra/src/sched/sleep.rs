@@ -65,8 +65,6 @@ pub(super) trait Idler {
     /// Wakes another worker for what it leaves, if one sleeps and none searches.
     fn wake_for_surplus(&self);
 
-    /// Does looking around pay? Counts only if it sees no work of others: `false`, and it sleeps at once.
-    fn wants_search(&self) -> bool;
     /// It begins to look around; `woken`: for something that it was woken for.
     fn begin_search(&self, woken: bool) -> Round;
     /// One round over the others: takes what is old enough to be taken.
@@ -86,8 +84,6 @@ pub(super) trait Idler {
     /// changes the wish wakes the worker afterwards.
     fn has_seat_news(&self, draining: bool) -> bool;
 
-    /// It has slept, or meant to. `woke_by_itself`: it did, and no other thread ended that.
-    fn note_sleep(&self, woke_by_itself: bool);
     /// It is awake again, and not in the list of sleepers. `unwatched`: the first of all, and has to say so.
     fn after_sleep(&self, unwatched: bool);
 }
@@ -112,9 +108,7 @@ pub(super) fn find_work<W: Idler>(worker: &W) {
         }
         // A worker that was woken to search counts as searching and has to leave that state. So has a single worker, which has no victim
         // to search: it was woken for something that it found by itself before it slept.
-        let (runtime, me) = (worker.runtime(), worker.index());
-        let wants_search = || runtime.workers() > 1 && (worker.wants_search() || others_have_surplus(runtime, me));
-        let may_search = || wants_search() && runtime.idle().try_start_search();
+        let may_search = || worker.runtime().workers() > 1 && worker.runtime().idle().try_start_search();
         if searching || !draining && may_search() {
             let end = search(worker, searching);
             searching = true;
@@ -226,7 +220,6 @@ fn sleep<W: Idler>(worker: &W, searching: bool, draining: bool) -> WokenAs {
         worker.block(rest_at, surplus);
     }
     let woken = idle.woke(me, draining);
-    worker.note_sleep(!found && woken == WokenAs::Unprompted);
     worker.after_sleep(idle.must_wake_sysmon());
     woken
 }

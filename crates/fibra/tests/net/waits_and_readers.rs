@@ -437,37 +437,3 @@ fn fibers_that_move_use_sockets_stress() {
         echo.join().unwrap();
     });
 }
-
-// A worker that is fed by its own sockets sleeps between two requests. It does not look for work of others before that, once it has done
-// so in vain a few times.
-#[test]
-fn a_worker_that_lives_on_its_sockets_does_not_search() {
-    const SLEEPS: u64 = 1000;
-    let _watchdog = support::watchdog(60);
-    let runtime = Runtime::builder().workers(2).build().unwrap();
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    let echo = runtime.spawn(move || {
-        let (mut stream, _) = listener.accept().unwrap();
-        let mut buffer = [0; 64];
-        while let len @ 1.. = stream.read(&mut buffer).unwrap() {
-            stream.write_all(&buffer[..len]).unwrap();
-        }
-    });
-    let mut client = std::net::TcpStream::connect(address).unwrap();
-    let before = runtime.metrics().workers;
-    // The worker that serves it, and what it has done since.
-    let (sleeps, searches) = loop {
-        client.write_all(b"x").unwrap();
-        client.read_exact(&mut [0]).unwrap();
-        let now = runtime.metrics().workers;
-        let server = (0..2).max_by_key(|worker| now[*worker].switches - before[*worker].switches).unwrap();
-        let (now, before) = (&now[server], &before[server]);
-        if now.sleeps - before.sleeps >= SLEEPS {
-            break (now.sleeps - before.sleeps, now.searches - before.searches);
-        }
-    };
-    drop(client);
-    echo.join().unwrap();
-    assert!(searches <= sleeps / 10, "{searches} searches before {sleeps} sleeps: {:?}", runtime.metrics());
-}

@@ -138,8 +138,6 @@ struct Player {
     index: usize,
     /// Its loop ends when it is asked to leave, or to stay.
     awaits: Option<bool>,
-    /// It looks around although it sees no work of others.
-    wants_search: bool,
     surplus: Surplus,
 }
 
@@ -161,9 +159,6 @@ impl Idler for Player {
     fn note_injected(&self, _: u64) {}
     fn wake_for_surplus(&self) {
         reach::wake_any_worker(&*self.world);
-    }
-    fn wants_search(&self) -> bool {
-        self.wants_search
     }
     fn begin_search(&self, _: bool) -> Round {
         Round { looks: 0, began: 0, now: 0, until: 0 }
@@ -204,13 +199,12 @@ impl Idler for Player {
         // Relaxed: as `Seats::stay`.
         self.world.leaving.load(Ordering::Relaxed) != draining
     }
-    fn note_sleep(&self, _: bool) {}
     fn after_sleep(&self, _: bool) {}
 }
 
 impl Player {
     fn new(world: &Arc<World>, index: usize) -> Self {
-        Self { world: world.clone(), index, awaits: None, wants_search: true, surplus: Surplus::new(true) }
+        Self { world: world.clone(), index, awaits: None, surplus: Surplus::new(true) }
     }
 
     fn fresh(&self) -> &Fresh {
@@ -325,15 +319,14 @@ fn model_two_items_wake_two_workers() {
 }
 
 // the spawner's side with plain pushes: three items, one popped for itself, and the look at the gate is a load. Once for fibers, for
-// which surplus counts when it appears, and once for halves of `join`, for which every look counts; for a thief that searches before it
-// sleeps, and for one that sleeps at once if it sees nothing.
+// which surplus counts when it appears, and once for halves of `join`, for which every look counts.
 #[test]
 fn model_surplus_wake_is_not_lost() {
-    for (contested, wants_search) in [(0, true), (1, true), (0, false), (1, false)] {
+    for contested in [0, 1] {
         check(3, move || {
             let world = World::new(2);
             let thief = {
-                let player = Player { wants_search, ..Player::new(&world, 0) };
+                let player = Player::new(&world, 0);
                 thread::spawn(move || player.take_one())
             };
             let owner = Player::new(&world, 1);
