@@ -71,7 +71,7 @@ impl RuntimeShared {
         }
         let is_active = self.idle.phase(worker) == Phase::Active;
         let stands_still = is_active && !is_mine && !is_news && now.saturating_sub(before) > STUCK;
-        let awake = if is_active { started.saturating_sub(stats.parked.get() + u64::from(is_mine)) } else { 0 };
+        let awake = if is_active { stats.runnable().saturating_sub(u64::from(is_mine)) } else { 0 };
         let runnable = awake + if stands_still { STANDS_STILL } else { 0 };
         Load { worker, fibers: started + coming, runnable }
     }

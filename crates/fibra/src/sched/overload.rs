@@ -117,7 +117,7 @@ impl Worker {
     /// At a fair point.
     pub(super) fn note_load(&self) {
         if !self.alone {
-            self.overload.note(self.runnable(), policy::cycles, || self.times());
+            self.overload.note(self.stats().runnable(), policy::cycles, || self.times());
         }
     }
 
@@ -137,7 +137,7 @@ impl Worker {
         let others = self.shared.accepting_workers().filter(|worker| *worker != self.index);
         let least = others.map(|worker| self.load_of(worker)).min().unwrap_or(u64::MAX);
         let other = least.saturating_add(self.shared.injector.len() as u64);
-        let gives = self.overload.gives(self.runnable(), self.stats().started.get(), other, policy::cycles);
+        let gives = self.overload.gives(self.stats().runnable(), self.stats().started.get(), other, policy::cycles);
         if gives {
             self.shared.inject(entry);
         }
@@ -150,18 +150,13 @@ impl Worker {
         Times { wall, processor: self.remote().cpu_nanos().unwrap_or(wall) }
     }
 
-    /// How many of the started fibers could run.
-    fn runnable(&self) -> u64 {
-        self.stats().started.get().saturating_sub(self.stats().parked.get())
-    }
-
-    /// The same of another worker, and what it has not started yet. On a worker that sleeps none can.
+    /// How many fibers of another worker could run, with those that it has not started yet. On a worker that sleeps none can.
     fn load_of(&self, worker: usize) -> u64 {
         let remote = &self.shared.remotes[worker];
         if self.shared.idle.phase(worker) != Phase::Active {
             return 0;
         }
-        remote.stats.started.get().saturating_sub(remote.stats.parked.get()) + remote.fresh.len() as u64
+        remote.stats.runnable() + remote.fresh.len() as u64
     }
 }
 

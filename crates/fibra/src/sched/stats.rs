@@ -72,3 +72,10 @@ pub(crate) struct WorkerStats {
     /// Cancellations delivered by unwinding.
     pub(crate) cancellations: Counter,
 }
+
+impl WorkerStats {
+    /// How many of the started fibers that live here could run.
+    pub(crate) fn runnable(&self) -> u64 {
+        self.started.get().saturating_sub(self.parked.get())
+    }
+}
