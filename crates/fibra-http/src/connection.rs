@@ -25,6 +25,7 @@ use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Duration;
 
+use fibra::Place;
 use fibra::time::Instant;
 
 use crate::body::{self, Body};
@@ -104,6 +105,10 @@ pub(crate) struct Connection<T> {
     /// What a waiting client may expect, if this code panics.
     phase: Phase,
     taken_over: Option<TakeOver>,
+    /// Whether it may go on elsewhere between two requests.
+    pub(crate) moves: bool,
+    /// After so many answers it last asked whether it should.
+    asked: u64,
 }
 
 /// The phase of a connection between two heads.
@@ -128,6 +133,8 @@ pub(crate) enum End {
     Draining,
     /// Another protocol takes over.
     TakenOver,
+    /// It has not ended: between two requests, it should go on elsewhere.
+    Moving(Place),
 }
 
 /// Bytes that came: `buffer[start..end]`.
@@ -215,6 +222,8 @@ impl<T: Transport> Connection<T> {
             answered: 0,
             phase: Phase::Unanswered,
             taken_over: None,
+            moves: false,
+            asked: 0,
         }
     }
 
@@ -301,6 +310,13 @@ impl<T: Transport> Connection<T> {
             self.wire.flush()?;
             self.input.make_room(self.wire.limits.max_head_bytes);
             if is_idle {
+                // Once after each answer: it comes back here on its new fiber.
+                if self.moves && self.answered > self.asked {
+                    self.asked = self.answered;
+                    if let Some(place) = fibra::better_place() {
+                        return Ok(ControlFlow::Break(End::Moving(place)));
+                    }
+                }
                 let remaining = match silence_ends {
                     Some(until) => until.remaining(),
                     None => {
@@ -454,7 +470,8 @@ impl<T: Transport> Connection<T> {
 
     fn end(mut self, ended: Result<End, ConnectionError>, gate: Option<&Gate>) -> Result<u64, ConnectionError> {
         match ended {
-            Ok(End::Closed | End::Draining) => {
+            // (One that moves is not concluded: its new fiber has it.)
+            Ok(End::Closed | End::Draining | End::Moving(_)) => {
                 // So that a layer can write its farewell (`close_notify` of TLS); the client may be gone already.
                 let _ = self.wire.finish();
             }

@@ -28,6 +28,8 @@ struct Inner {
     members: HashMap<u64, Member>,
     next: u64,
     draining: bool,
+    /// The connections have been cancelled.
+    cut: bool,
 }
 
 struct Member {
@@ -74,13 +76,20 @@ impl Crowd {
         Seat { crowd: self.clone(), number, gate }
     }
 
-    /// Sets the fiber on which the connection is served, if the connection has not ended already.
+    /// Sets the fiber on which the connection is served from now on, if the connection has not ended already.
     pub(crate) fn set_fiber(&self, number: u64, fiber: JoinHandle<()>) {
-        let late = match self.lock().members.get_mut(&number) {
+        let mut inner = self.lock();
+        let cut = inner.cut;
+        let late = match inner.members.get_mut(&number) {
+            // It was on its way from one fiber to this one.
+            Some(_) if cut => Some(fiber),
             Some(member) => member.fiber.replace(fiber),
             None => Some(fiber),
         };
-        drop(late);
+        drop(inner);
+        if let (true, Some(late)) = (cut, late) {
+            late.cancel();
+        }
     }
 
     /// Asks all connections to end: idle ones at once, the others after their current request.
@@ -95,8 +104,11 @@ impl Crowd {
 
     /// Cancels the connections that are left, and returns how many these are.
     pub(crate) fn cut(&self) -> usize {
-        let fibers: Vec<JoinHandle<()>> =
-            self.lock().members.values_mut().filter_map(|member| member.fiber.take()).collect();
+        let fibers: Vec<JoinHandle<()>> = {
+            let mut inner = self.lock();
+            inner.cut = true;
+            inner.members.values_mut().filter_map(|member| member.fiber.take()).collect()
+        };
         fibers.iter().for_each(JoinHandle::cancel);
         fibers.len()
     }
@@ -105,6 +117,10 @@ impl Crowd {
 impl Seat {
     pub(crate) fn number(&self) -> u64 {
         self.number
+    }
+
+    pub(crate) fn crowd(&self) -> Arc<Crowd> {
+        self.crowd.clone()
     }
 
     /// Returns when all have been told to end, if one has: so that a client that sees one connection end can rely on the others.

@@ -1,7 +1,8 @@
 //! The server: accepts connections, gives each a fiber, and comes to an orderly end.
 //!
 //! Below: `crowd`, `connection`. The fiber that calls [`Server::serve`] accepts; each connection is put on the worker with the fewest
-//! fibers, or the least busy one ([`fibra::Builder::spread`]), and stays there. With several listeners ([`Builder::listeners`]) each
+//! fibers, or the least busy one ([`fibra::Builder::spread`]). Between two requests it may go on elsewhere, in a new fiber, where
+//! [`fibra::better_place`] says so; it keeps its seat in the crowd meanwhile. With several listeners ([`Builder::listeners`]) each
 //! further one has a fiber of its own that accepts, and connections stay on the worker where they were accepted. On every path,
 //! `serve` returns only after the last connection has ended.
 //!
@@ -21,7 +22,7 @@ use std::time::Duration;
 use fibra::net::{TcpListener, TcpStream, ToSocketAddrs};
 use fibra::sync::Event;
 use fibra::time::Instant;
-use fibra::{CancelToken, Scope};
+use fibra::{CancelToken, Place, Scope};
 
 use crate::connection::{Connection, End, guarded, pass_on_cancellation};
 use crate::crowd::{Crowd, Seat};
@@ -103,6 +104,7 @@ pub struct Builder {
     max_connections: usize,
     stack_size: Option<usize>,
     listeners: usize,
+    moving: bool,
     report: Option<Report>,
 }
 
@@ -183,6 +185,21 @@ impl Builder {
         self
     }
 
+    /// Whether a connection may go on on another worker between two requests, where [`fibra::better_place`] says so: then it leaves a worker that
+    /// is saturated or stands down. It goes on in a new fiber, so fiber-locals and the fiber's number are those of a run of requests and not of
+    /// the connection. True; with several [`listeners`](Self::listeners) connections stay in any case.
+    ///
+    /// ```
+    /// use fibra_http::Server;
+    ///
+    /// let server = Server::builder().moving(false).bind("127.0.0.1:0");
+    /// assert!(server.is_ok());
+    /// ```
+    pub fn moving(mut self, moving: bool) -> Self {
+        self.moving = moving;
+        self
+    }
+
     /// Sets a hook for every error that ends a connection or spoils a response: for logs. Without it, only a panic of the server's own code
     /// ([`ConnectionError::Internal`]) is reported, by a line on standard error. If the hook itself panics, the connection goes on.
     pub fn on_error(mut self, report: impl Fn(&ConnectionError, Option<SocketAddr>) + Send + Sync + 'static) -> Self {
@@ -252,6 +269,7 @@ impl Default for Builder {
             max_connections: MOST_CONNECTIONS,
             stack_size: None,
             listeners: 1,
+            moving: true,
             report: None,
         }
     }
@@ -264,6 +282,7 @@ impl fmt::Debug for Builder {
             .field("max_connections", &self.max_connections)
             .field("stack_size", &self.stack_size)
             .field("listeners", &self.listeners)
+            .field("moving", &self.moving)
             .finish_non_exhaustive()
     }
 }
@@ -397,11 +416,13 @@ impl Server {
     {
         let Self { listener, further, options, stop } = self;
         let crowd = Arc::new(Crowd::new(options.max_connections));
-        let attendant = Arc::new(Attendant { wrap, handler, limits: options.limits, report: options.report });
         let mut fiber = fibra::Builder::new().name("http");
         if let Some(bytes) = options.stack_size {
             fiber = fiber.stack_size(bytes);
         }
+        let moves = options.moving && further.is_empty();
+        let Builder { limits, report, .. } = options;
+        let attendant = Arc::new(Attendant { wrap, handler, limits, report, fiber: fiber.clone(), moves });
         let closing = Closing(&crowd);
         let start = |stream: TcpStream| {
             let seat = crowd.enter();
@@ -543,6 +564,10 @@ struct Attendant<W, F> {
     handler: F,
     limits: Limits,
     report: Option<Report>,
+    /// What a fiber of a connection is like.
+    fiber: fibra::Builder,
+    /// Whether connections may go on on other workers.
+    moves: bool,
 }
 
 impl<W, F> Attendant<W, F> {
@@ -567,38 +592,52 @@ impl<W, F> Attendant<W, F> {
         }
     }
 
-    /// Serves one connection to its end.
-    fn attend<T, R>(&self, stream: TcpStream, seat: Seat, from: Option<SocketAddr>)
+    /// Serves one connection, from its beginning.
+    fn attend<T, R>(self: Arc<Self>, stream: TcpStream, seat: Seat, from: Option<SocketAddr>)
     where
         T: Transport,
-        W: Fn(TcpStream) -> io::Result<T>,
-        F: Fn(&mut Request<'_>) -> R,
+        W: Fn(TcpStream) -> io::Result<T> + Send + Sync + 'static,
+        F: Fn(&mut Request<'_>) -> R + Send + Sync + 'static,
         R: IntoResponse,
     {
         // Answers are written in one piece; waiting for more would only delay them.
         let _ = stream.set_nodelay(true);
-        let report = |error: &ConnectionError| self.tell(error, from);
         let wrapped = guarded(|| {
             let wrapped = fibra::timeout(self.limits.head_timeout, || (self.wrap)(stream));
             Ok(wrapped.map_err(io::Error::from)??)
         });
         let transport = match wrapped {
             Ok(transport) => transport,
-            Err(error) => return report(&error),
+            Err(error) => return self.tell(&error, from),
         };
-        let gate = &*seat.gate;
         let mut connection = Connection::new(transport, self.limits.clone());
+        connection.moves = self.moves;
+        self.serve(connection, seat, from);
+    }
+
+    /// Serves one connection to its end, or until it should go on elsewhere: there a new fiber goes on.
+    fn serve<T, R>(self: Arc<Self>, mut connection: Connection<T>, seat: Seat, from: Option<SocketAddr>)
+    where
+        T: Transport,
+        W: Send + Sync + 'static,
+        F: Fn(&mut Request<'_>) -> R + Send + Sync + 'static,
+        R: IntoResponse,
+    {
+        let gate = &*seat.gate;
+        let report = |error: &ConnectionError| self.tell(error, from);
         // A draining server cancels this scope to end an idle wait; see `gate`.
         let ended = Scope::builder().token(gate.token()).run(|_| connection.run(&self.handler, Some(gate), &report));
         let ended = match ended {
             Ok(Ok(End::Draining)) | Err(_) => {
                 seat.let_all_be_told();
+                connection.moves = false;
                 match connection.has_request() {
                     Ok(true) => connection.run(&self.handler, Some(gate), &report),
                     Ok(false) => Ok(End::Closed),
                     Err(error) => Err(error),
                 }
             }
+            Ok(Ok(End::Moving(place))) => return self.go_on(place, connection, seat, from),
             Ok(ended) => ended,
         };
         // Reported before lingering, which may be cut short.
@@ -607,6 +646,35 @@ impl<W, F> Attendant<W, F> {
             && !is_reported
         {
             report(&error);
+        }
+    }
+
+    /// Goes on with a connection on a new fiber, or on this one if none can be started.
+    fn go_on<T, R>(self: Arc<Self>, place: Place, connection: Connection<T>, seat: Seat, from: Option<SocketAddr>)
+    where
+        T: Transport,
+        W: Send + Sync + 'static,
+        F: Fn(&mut Request<'_>) -> R + Send + Sync + 'static,
+        R: IntoResponse,
+    {
+        let (crowd, number, fiber) = (seat.crowd(), seat.number(), self.fiber.clone().place(place));
+        // What a fiber that is not started was to take along stays here.
+        let parcel = Arc::new(Mutex::new(Some((self, connection, seat))));
+        let unpack = move |parcel: &Mutex<Option<_>>| parcel.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let taken = parcel.clone();
+        let started = fiber.spawn(move || {
+            if let Some((all, connection, seat)) = unpack(&taken) {
+                all.serve(connection, seat, from);
+            }
+        });
+        match started {
+            Ok(fiber) => crowd.set_fiber(number, fiber),
+            Err(_) => {
+                if let Some((all, mut connection, seat)) = unpack(&parcel) {
+                    connection.moves = false;
+                    all.serve(connection, seat, from);
+                }
+            }
         }
     }
 }

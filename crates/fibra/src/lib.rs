@@ -151,9 +151,9 @@ mod public {
         remaining, scope, timeout, try_scope,
     };
     pub use crate::task::{
-        Builder, Fiber, FiberId, FiberLocal, JoinError, JoinFuture, JoinHandle, JoinNext, JoinSet, any, block_on,
-        blocking, cancel_reason, checkpoint, compute, current, is_cancelled, join, join_all, no_suspend, par_map, race,
-        shield, spawn, spawn_blocking, spawn_future, spawn_local, try_join_all, yield_now,
+        Builder, Fiber, FiberId, FiberLocal, JoinError, JoinFuture, JoinHandle, JoinNext, JoinSet, Place, any,
+        better_place, block_on, blocking, cancel_reason, checkpoint, compute, current, is_cancelled, join, join_all,
+        no_suspend, par_map, race, shield, spawn, spawn_blocking, spawn_future, spawn_local, try_join_all, yield_now,
     };
     pub use crate::time::{RetryPolicy, retry, retry_async, retry_with, sleep, sleep_until};
     pub use crate::wait::reason::WaitReason;

@@ -8,6 +8,7 @@ mod examples;
 mod layers;
 mod limits;
 mod lingering;
+mod moving;
 mod mutations;
 mod own_panics;
 mod prose;

@@ -80,10 +80,19 @@ where
     F: Fn(&mut Request<'_>) -> R + Send + Sync + 'static,
     R: IntoResponse + 'static,
 {
+    serve_on(fibra::Runtime::builder().workers(2), builder, handler)
+}
+
+/// Starts a server with these limits, on such a runtime.
+pub(crate) fn serve_on<F, R>(runtime: fibra::RuntimeBuilder, builder: Builder, handler: F) -> Running
+where
+    F: Fn(&mut Request<'_>) -> R + Send + Sync + 'static,
+    R: IntoResponse + 'static,
+{
     let server = builder.bind("127.0.0.1:0").expect("there is a free port");
     let (address, stopper) = (server.local_addr().unwrap(), server.stopper());
     let thread = std::thread::spawn(move || {
-        let runtime = fibra::Runtime::builder().workers(2).build().expect("a runtime can be built");
+        let runtime = runtime.build().expect("a runtime can be built");
         runtime.run(|| server.serve(handler)).expect("the listener is one")
     });
     Running { address, stopper, thread: Some(thread) }

@@ -17,6 +17,8 @@ mod clock;
 pub(crate) mod owned;
 mod random;
 
+#[cfg(not(any(loom, shuttle)))]
+pub(crate) use clock::RunQueueClock;
 #[cfg(not(loom))]
 pub(crate) use clock::cpu_nanos;
 pub(crate) use clock::{from_std, position_of_std, to_std};

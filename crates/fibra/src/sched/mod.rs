@@ -10,7 +10,8 @@
 //! thinning.rs     memory of deep calls that fibers which wait for long do not need
 //! sleep.rs        the steps to sleep and back                             idle.rs  which workers sleep, search, are woken
 //! patience.rs     how long a thief leaves an owner alone                 surplus.rs  when an owner wakes a thief
-//! overload.rs     when a worker gives new fibers away
+//! overload.rs     when a worker gives new fibers away                    breadth.rs  where work goes on that can begin anew
+//! stretch.rs      for how long a state of a worker has lasted
 //! flight.rs       what a worker notes of its turns while the recorder is on
 //! phase.rs        what a worker is doing                                  stats.rs what it counts
 //! quiet.rs        asks the inspector when nothing runs any more
@@ -32,6 +33,8 @@
 //! Above: `reactor`, `blocking`, `monitor`, and `wait`, which parks and wakes. Below: `driver`, `fiber`, `waiter`, `prim`.
 
 pub(crate) mod bell;
+#[cfg(not(any(loom, shuttle)))]
+pub(crate) mod breadth;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod call_wakers;
 #[cfg(not(any(loom, shuttle)))]
@@ -80,6 +83,8 @@ mod sleep;
 pub(crate) mod staff;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod stats;
+mod stretch;
+#[cfg(not(any(loom, shuttle)))]
 pub(crate) mod surplus;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod sysmon;

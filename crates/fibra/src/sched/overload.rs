@@ -15,12 +15,13 @@
 //!
 //! A worker looks at its own load at every fair point, for a few instructions; at that of others only when it has something to give.
 //!
-//! Above: `worker.rs`, which asks when it takes an unstarted fiber. Below: `stats.rs`, `idle.rs`, the injector.
+//! Above: `worker.rs`, which asks when it takes an unstarted fiber. Below: `stretch.rs`, `stats.rs`, `idle.rs`, the injector.
 
 use std::cell::Cell;
 
 use super::phase::Phase;
 use super::queue::Entry;
+use super::stretch::{Stretch, Times};
 use super::worker::Worker;
 use crate::prim::policy;
 
@@ -34,66 +35,31 @@ const TAKES_BACK: u32 = 64;
 /// See the header. A worker's memory of its load.
 #[derive(Debug)]
 pub(super) struct Overload {
-    /// Since when it has been under load, in cycles; 0: it is not.
-    since: Cell<u64>,
-    /// The time, and its processor time, in the middle.
-    middle: Cell<Option<Times>>,
-    /// It has been for long: a new fiber is given away, if there is a worker to give it to.
-    is_long: Cell<bool>,
+    /// For how long it has been under load. If that is long, a new fiber is given away, if there is a worker to give it to.
+    load: Stretch,
     /// So many more belong to the block that it gives.
     left: Cell<u64>,
 }
 
-/// The time, and the time for which the worker's thread has had a processor.
-#[derive(Clone, Copy, Debug)]
-struct Times {
-    wall: u64,
-    processor: u64,
-}
-
-impl Times {
-    /// Did it have a processor three quarters of the time since then?
-    fn has_run_since(self, then: Times) -> bool {
-        4 * self.processor.saturating_sub(then.processor) >= 3 * self.wall.saturating_sub(then.wall)
-    }
-}
-
 impl Overload {
     pub(super) fn new() -> Self {
-        Self { since: Cell::new(0), middle: Cell::new(None), is_long: Cell::new(false), left: Cell::new(0) }
+        Self { load: Stretch::new(), left: Cell::new(0) }
     }
 
     /// Is a new fiber to be given away, if there is a worker to give it to?
     #[inline(always)]
     pub(super) fn is_long(&self) -> bool {
-        self.is_long.get()
+        self.load.is_long()
     }
 
     /// At this moment, in cycles, so many fibers could run.
     fn note(&self, runnable: u64, now: impl FnOnce() -> u64, times: impl FnOnce() -> Times) {
         if runnable < MANY {
-            self.since.set(0);
-            self.is_long.set(false);
+            self.load.end();
             self.left.set(0);
-        } else if !self.is_long.get() {
-            let now = now().max(1);
-            match self.since.get() {
-                0 => self.begin(now),
-                since if now.wrapping_sub(since) <= LONG => {}
-                _ => {
-                    let times = times();
-                    let before = self.middle.replace(Some(times));
-                    self.since.set(now);
-                    self.is_long.set(before.is_some_and(|before| times.has_run_since(before)));
-                }
-            }
+        } else if !self.is_long() {
+            self.load.note(now(), LONG, times);
         }
-    }
-
-    fn begin(&self, now: u64) {
-        self.since.set(now);
-        self.middle.set(None);
-        self.is_long.set(false);
     }
 
     /// Is a fiber given away by a worker that has started so many, of which `own` could run, to one of which `other` could, or soon will?
@@ -107,7 +73,7 @@ impl Overload {
         };
         self.left.set(left);
         if left == 0 {
-            self.begin(now().max(1));
+            self.load.begin(now());
         }
         gives
     }
@@ -144,14 +110,14 @@ impl Worker {
         gives
     }
 
-    fn times(&self) -> Times {
+    pub(super) fn times(&self) -> Times {
         let wall = policy::now();
         // One whose clock cannot be read always has the processor, as far as we know.
         Times { wall, processor: self.remote().cpu_nanos().unwrap_or(wall) }
     }
 
     /// How many fibers of another worker could run, with those that it has not started yet. On a worker that sleeps none can.
-    fn load_of(&self, worker: usize) -> u64 {
+    pub(super) fn load_of(&self, worker: usize) -> u64 {
         let remote = &self.shared.remotes[worker];
         if self.shared.idle.phase(worker) != Phase::Active {
             return 0;
@@ -208,7 +174,7 @@ mod tests {
             given += 1;
         }
         assert_eq!(given, 100);
-        assert_eq!(overload.since.get(), 7, "and then waits anew");
+        assert_eq!(overload.load.began(), 7, "and then waits anew");
     }
 
     #[test]

@@ -232,7 +232,9 @@ impl Idler for Worker {
         loop {
             // (Not among the above: it is nothing that fibers could wait for.)
             let look_due = self.thinning.due();
+            let since = self.before_sleep();
             self.platform_wait(until.into_iter().chain(look_due).min().map_or(Timeout::Forever, Timeout::Until));
+            self.note_sleep(since);
             let now = self.cached_now();
             let is_for_look = look_due.is_some_and(|due| due <= now) && until.is_none_or(|until| now < until);
             if !is_for_look || self.io.driver.with(|driver| driver.has_fetched()) {

@@ -5,6 +5,7 @@ use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::ptr::NonNull;
 use std::sync::{Arc, OnceLock};
 
+use super::breadth::Breadth;
 use super::call_wakers::call_wakers_where_fit;
 use super::complete::complete_wait;
 use super::dealing::LastDeal;
@@ -283,6 +284,8 @@ pub(crate) struct RuntimeShared {
     pub(crate) moving_parked: AtomicI64,
     /// Whether workers look at each other's deadlines.
     pub(crate) late: Late,
+    /// Over how many workers work is spread that can move.
+    pub(crate) breadth: Breadth,
     /// Scopes of plain threads that are open here: shutdown cancels them, and a worker looks after their deadlines.
     pub(crate) outside_scopes: Mutex<Vec<OutsideScope>>,
     pub(crate) alarms: Alarms,
@@ -341,6 +344,7 @@ impl RuntimeShared {
             tasks_parked: AtomicI64::new(0),
             moving_parked: AtomicI64::new(0),
             late: Late::new(),
+            breadth: Breadth::new(workers),
             outside_scopes: Mutex::new(Vec::new()),
             alarms: Alarms::default(),
             visitors: Visitors::new(),

@@ -17,6 +17,7 @@ use std::cell::Cell;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
+use super::breadth::Rhythm;
 use super::current;
 use super::enqueue::QueueEnd;
 use super::flight::Flight;
@@ -114,6 +115,7 @@ pub(crate) struct Worker {
     pub(super) offers: Offers,
     surplus: Surplus,
     pub(super) overload: Overload,
+    pub(super) rhythm: Rhythm,
     pub(super) sitting: Sitting,
     pub(super) flight: Flight,
 }
@@ -150,6 +152,7 @@ impl Worker {
             offers: Offers::new(),
             surplus,
             overload: Overload::new(),
+            rhythm: Rhythm::new(),
             sitting,
             flight,
         }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::join::JoinHandle;
 use super::own_locals::are_to_be_had;
+use super::place::Place;
 use super::spawn::{RefusedBecause, no_runtime, root_of, try_spawn};
 use crate::fiber::frame::{Extras, FlagSet, flag};
 use crate::fiber::stack::StackSize;
@@ -132,6 +133,12 @@ impl Builder {
         self
     }
 
+    /// Puts it where [`better_place`](crate::better_place) says that it should go on. It stays there, as one that is [spread](Self::spread) does.
+    /// If that worker is leaving, or not one of this runtime, it is put on the first.
+    pub fn place(self, place: Place) -> Self {
+        self.on_worker(place.worker())
+    }
+
     /// Puts it on this very worker (or on the first, if that one is leaving).
     pub(crate) fn on_worker(mut self, worker: usize) -> Self {
         self.worker = Some(worker);
@@ -230,7 +237,9 @@ impl Builder {
         if let Some(name) = self.name.as_deref() {
             check_name("the name of a fiber", name)?;
         }
-        let spread_to = self.worker.or_else(|| self.spread.then(|| shared.least_loaded()));
+        // (A place may be that of another runtime, with more workers.)
+        let worker = self.worker.map(|worker| if worker < shared.seats.made() { worker } else { 0 });
+        let spread_to = worker.or_else(|| self.spread.then(|| shared.least_loaded()));
         // Counted as on its way only if it is started.
         let coming = AtomicBool::new(spread_to.is_some());
         Ok((Extras { name: self.name, stack_size, coming, ..Extras::default() }, spread_to))

@@ -10,6 +10,7 @@
 //! combinators.rs  all, any, the first                    fork_join.rs  two closures, one of them offered to other workers
 //! futures.rs      futures as fibers without a stack, and futures awaited by fibers
 //! locals.rs       fiber-locals
+//! place.rs        work that goes on elsewhere
 //! compute.rs      fibers that compute for long           blocking.rs   calls that block, on other threads
 //! turn.rs         the turn of an actor                   unread.rs     results that are dropped unread
 //! ```
@@ -29,6 +30,7 @@ pub(crate) mod join;
 pub(crate) mod join_set;
 pub(crate) mod locals;
 pub(crate) mod own_locals;
+pub(crate) mod place;
 pub(crate) mod run;
 pub(crate) mod spawn;
 #[cfg(test)]
@@ -50,6 +52,7 @@ pub(crate) use join::JoinWait;
 pub use join::{JoinError, JoinFuture, JoinHandle};
 pub use join_set::{JoinNext, JoinSet};
 pub use locals::FiberLocal;
+pub use place::{Place, better_place};
 pub(crate) use spawn::no_runtime;
 pub use spawn::{spawn, spawn_local};
 pub(crate) use turn::launch;

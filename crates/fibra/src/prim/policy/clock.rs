@@ -73,10 +73,39 @@ pub(crate) fn cpu_nanos(os_id: u32) -> Option<u64> {
     (result == 0).then(|| time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
 }
 
+/// How long a thread has waited for a processor while it could have run, as the kernel counts it.
+#[cfg(not(any(loom, shuttle)))]
+#[derive(Debug)]
+pub(crate) struct RunQueueClock(std::fs::File);
+
+#[cfg(not(any(loom, shuttle)))]
+impl RunQueueClock {
+    /// That of the calling thread. None where the kernel does not tell (there is no `/proc`, or it does not count).
+    pub(crate) fn of_this_thread() -> Option<Self> {
+        let clock = Self(std::fs::File::open("/proc/thread-self/schedstat").ok()?);
+        clock.nanos().is_some().then_some(clock)
+    }
+
+    /// A system call (about 1 µs). Three numbers are in the file: nanoseconds on a processor, nanoseconds waiting, and turns.
+    pub(crate) fn nanos(&self) -> Option<u64> {
+        let mut text = [0; 96];
+        let len = std::os::unix::fs::FileExt::read_at(&self.0, &mut text, 0).ok()?;
+        std::str::from_utf8(&text[..len]).ok()?.split_ascii_whitespace().nth(1)?.parse().ok()
+    }
+}
+
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
-    use super::cpu_nanos;
+    use super::{RunQueueClock, cpu_nanos};
     use crate::prim::thread::os_id;
+
+    #[test]
+    fn the_time_for_which_a_thread_waits_for_a_processor_does_not_shrink() {
+        let Some(clock) = RunQueueClock::of_this_thread() else { return };
+        let before = clock.nanos().unwrap();
+        std::thread::yield_now();
+        assert!(clock.nanos().unwrap() >= before);
+    }
 
     #[test]
     fn a_thread_that_computes_uses_processor_time() {
