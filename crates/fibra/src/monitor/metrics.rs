@@ -104,6 +104,9 @@ pub struct PoolMetrics {
     pub negative_streak_max: u64,
     /// Deadlines of scopes that the system monitor fired because the worker that kept them was stuck.
     pub rescued_deadlines: u64,
+    /// On how many of the workers that stay work is kept that [could go on elsewhere](crate::better_place). Less than there are: it is gathered, because
+    /// workers got in each other's way.
+    pub gathered_on: usize,
 }
 
 /// Why no worker was added: see [`PoolMetrics`].
@@ -154,6 +157,8 @@ pub struct WorkerMetrics {
     pub wakes_timer: u64,
     /// Times it went to sleep.
     pub sleeps: u64,
+    /// Times that work which [could go on elsewhere](crate::better_place) was sent to another worker.
+    pub departures: u64,
     /// Times it looked for work of other workers.
     pub searches: u64,
     /// Queue entries it dropped because a joiner had taken the fiber.
@@ -230,6 +235,7 @@ fn pool(shared: &RuntimeShared) -> PoolMetrics {
         negative_samples: stats.negative_samples.get(),
         negative_streak_max: stats.negative_streak_max.get(),
         rescued_deadlines: stats.rescued_deadlines.get(),
+        gathered_on: shared.gathered_on(),
     }
 }
 
@@ -250,6 +256,7 @@ fn worker(shared: &RuntimeShared, index: usize) -> WorkerMetrics {
         wakes_remote: stats.wakes_remote.get(),
         wakes_timer: stats.wakes_timer.get(),
         sleeps: stats.sleeps.get(),
+        departures: stats.departures.get(),
         searches: stats.searches.get(),
         stale_entries: stats.stale_entries.get(),
         blocked_nanos: stats.blocked_nanos.get(),

@@ -119,6 +119,7 @@ impl Metrics {
                 ("not_started", n(pool.not_started)),
                 ("stalls", n(self.stalls)),
                 ("rescued_deadlines", n(pool.rescued_deadlines)),
+                ("gathered_on", u(pool.gathered_on)),
             ],
         );
         each(
@@ -218,6 +219,7 @@ impl WorkerMetrics {
             ("wakes_remote", n(self.wakes_remote)),
             ("wakes_timer", n(self.wakes_timer)),
             ("sleeps", n(self.sleeps)),
+            ("departures", n(self.departures)),
             ("searches", n(self.searches)),
             ("stale_entries", n(self.stale_entries)),
             ("blocked_nanos", n(self.blocked_nanos)),

@@ -464,6 +464,7 @@ impl RuntimeBuilder {
                 None => panic_exit_from_env()?.unwrap_or(0),
             },
             leaks: flag_from_env("FIBRA_LEAKS")?.unwrap_or(cfg!(debug_assertions)),
+            gather: flag_from_env("FIBRA_GATHER")?.unwrap_or(true),
             print_stats: None,
             hooks: Some(FiberHooks {
                 started: start_with_hooks,

@@ -47,6 +47,9 @@ const LONGEST_PAUSE: u64 = 10_000_000_000;
 /// A widening that is taken back within this time was wrong.
 const TRIAL: u64 = 1_000_000_000;
 
+/// The width if all workers keep their work, however many there are.
+const ALL: usize = usize::MAX;
+
 /// What the workers of a runtime know about its width. See the header.
 #[derive(Debug)]
 pub(crate) struct Breadth {
@@ -59,6 +62,7 @@ pub(crate) struct Breadth {
 
 #[derive(Clone, Copy, Debug)]
 struct Plan {
+    /// [`ALL`], or less than there are workers.
     width: usize,
     changed_at: u64,
     /// The last change was a widening.
@@ -68,43 +72,40 @@ struct Plan {
 }
 
 impl Plan {
-    /// For so many workers.
-    fn new(workers: usize) -> Self {
-        Self { width: workers, changed_at: 0, is_wider: false, widen_from: 0, pause: FIRST_PAUSE }
+    const fn new() -> Self {
+        Self { width: ALL, changed_at: 0, is_wider: false, widen_from: 0, pause: FIRST_PAUSE }
     }
 
-    /// A worker says that there is one too many.
-    fn narrow(&mut self, now: u64) {
-        if self.width <= 1 || now < self.changed_at + SETTLING {
+    /// A worker says that there is one too many, of so many.
+    fn narrow(&mut self, now: u64, workers: usize) {
+        let width = self.width.min(workers);
+        if width <= 1 || now < self.changed_at + SETTLING {
             return;
         }
         if self.is_wider {
             let was_wrong = now < self.changed_at + TRIAL;
             self.pause = if was_wrong { (2 * self.pause).min(LONGEST_PAUSE) } else { FIRST_PAUSE };
         }
-        *self = Self { width: self.width - 1, changed_at: now, is_wider: false, widen_from: now + self.pause, ..*self };
+        *self = Self { width: width - 1, changed_at: now, is_wider: false, widen_from: now + self.pause, ..*self };
     }
 
     /// A worker says that all those within the width are saturated; there are so many workers.
     fn widen(&mut self, now: u64, workers: usize) {
         if self.width < workers && now >= self.widen_from {
-            *self = Self { width: self.width + 1, changed_at: now, is_wider: true, ..*self };
+            let width = if self.width + 1 < workers { self.width + 1 } else { ALL };
+            *self = Self { width, changed_at: now, is_wider: true, ..*self };
         }
     }
 }
 
 impl Breadth {
-    pub(super) fn new(workers: usize) -> Self {
-        Self {
-            is_asked: AtomicBool::new(false),
-            width: AtomicUsize::new(workers),
-            plan: Mutex::new(Plan::new(workers)),
-        }
+    pub(super) fn new() -> Self {
+        Self { is_asked: AtomicBool::new(false), width: AtomicUsize::new(ALL), plan: Mutex::new(Plan::new()) }
     }
 
-    /// Workers below this number keep their work.
+    /// Workers below this number keep their work; [`ALL`] if all do.
     #[inline(always)]
-    fn width(&self) -> usize {
+    pub(crate) fn width(&self) -> usize {
         // Relaxed: a hint; work that sees an old one stays until the next request.
         self.width.load(Ordering::Relaxed)
     }
@@ -187,6 +188,14 @@ impl Rhythm {
 impl Worker {
     /// Where should work go on that asks between two requests? None: here.
     pub(crate) fn better_place(&self) -> Option<usize> {
+        let place = self.look_for_better_place();
+        if place.is_some() {
+            self.stats().departures.add(1);
+        }
+        place
+    }
+
+    fn look_for_better_place(&self) -> Option<usize> {
         let shared = &*self.shared;
         if self.alone {
             return None;
@@ -194,7 +203,7 @@ impl Worker {
         if shared.config.force_moves {
             // For tests: at every question, to the next worker.
             let next = |worker: &usize| (*worker + shared.remotes.len() - self.index) % shared.remotes.len();
-            return self.others_within(usize::MAX).min_by_key(next);
+            return self.others_within(ALL).min_by_key(next);
         }
         let breadth = &shared.breadth;
         if !breadth.is_asked() {
@@ -244,7 +253,8 @@ impl Worker {
 
     /// For a worker that is about to sleep: when that is, if sleeps are measured.
     pub(super) fn before_sleep(&self) -> Option<u64> {
-        (!self.alone && self.shared.breadth.is_asked()).then(policy::now)
+        let is_measured = !self.alone && self.shared.config.gather && self.shared.breadth.is_asked();
+        is_measured.then(policy::now)
     }
 
     /// It is awake again, having looked at the clock.
@@ -252,7 +262,7 @@ impl Worker {
         let Some(since) = since else { return };
         let now = self.cached_now();
         if self.rhythm.note_sleep(now.saturating_sub(since), now, || self.rhythm.waited()) {
-            self.shared.breadth.change(|plan| plan.narrow(now));
+            self.shared.breadth.change(|plan| plan.narrow(now, self.shared.permanent()));
         }
     }
 }
@@ -263,16 +273,23 @@ impl RuntimeShared {
         // Relaxed: a number.
         self.base.load(Ordering::Relaxed)
     }
+
+    /// On how many workers work is kept that can move: for reports.
+    pub(crate) fn gathered_on(&self) -> usize {
+        self.breadth.width().min(self.permanent())
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{FIRST_PAUSE, LONGEST_PAUSE, LOOK, OLD_LOOK, Plan, Rhythm, SETTLING, SHORT, TRIAL};
+    use super::{ALL, FIRST_PAUSE, LONGEST_PAUSE, LOOK, OLD_LOOK, Plan, Rhythm, SETTLING, SHORT, TRIAL};
 
     /// Of a worker that has slept for so long, many times.
     fn rhythm_of(nanos: u64) -> Rhythm {
         let rhythm = Rhythm::new();
-        (0..200).for_each(|_| drop(rhythm.note_sleep(nanos, 1, || None)));
+        for _ in 0..200 {
+            assert!(!rhythm.note_sleep(nanos, 1, || None));
+        }
         rhythm
     }
 
@@ -312,38 +329,40 @@ mod tests {
 
     #[test]
     fn the_width_is_between_one_and_all_and_changes_slowly() {
-        let mut plan = Plan::new(3);
-        plan.narrow(SETTLING - 1);
-        assert_eq!(plan.width, 3, "it has just begun");
-        plan.narrow(SETTLING);
-        plan.narrow(2 * SETTLING - 1);
+        let mut plan = Plan::new();
+        plan.narrow(SETTLING - 1, 3);
+        assert_eq!(plan.width, ALL, "it has just begun");
+        plan.narrow(SETTLING, 3);
+        plan.narrow(2 * SETTLING - 1, 3);
         assert_eq!(plan.width, 2);
-        plan.narrow(2 * SETTLING);
-        plan.narrow(9 * SETTLING);
+        plan.narrow(2 * SETTLING, 3);
+        plan.narrow(9 * SETTLING, 3);
         assert_eq!(plan.width, 1);
         plan.widen(2 * SETTLING + FIRST_PAUSE - 1, 3);
         assert_eq!(plan.width, 1);
+        plan.widen(2 * SETTLING + FIRST_PAUSE, 3);
+        assert_eq!(plan.width, 2);
         for _ in 0..5 {
             plan.widen(2 * SETTLING + FIRST_PAUSE, 3);
         }
-        assert_eq!(plan.width, 3);
+        assert_eq!(plan.width, ALL);
     }
 
     #[test]
     fn a_widening_that_was_wrong_is_tried_again_later_and_later() {
-        let (mut plan, mut now) = (Plan::new(2), SETTLING);
-        plan.narrow(now);
+        let (mut plan, mut now) = (Plan::new(), SETTLING);
+        plan.narrow(now, 2);
         for round in 1..12 {
             now = plan.widen_from;
             plan.widen(now, 2);
-            assert_eq!(plan.width, 2);
+            assert_eq!(plan.width, ALL);
             now += SETTLING;
-            plan.narrow(now);
+            plan.narrow(now, 2);
             assert_eq!((plan.width, plan.widen_from - now), (1, (FIRST_PAUSE << round).min(LONGEST_PAUSE)));
         }
         now = plan.widen_from;
         plan.widen(now, 2);
-        plan.narrow(now + TRIAL);
+        plan.narrow(now + TRIAL, 2);
         assert_eq!(plan.pause, FIRST_PAUSE, "that one was right for a while");
     }
 }

@@ -67,6 +67,8 @@ pub(crate) struct Config {
     pub(crate) panic_exit: u8,
     /// Fibers that nothing could have woken are reported when the runtime ends.
     pub(crate) leaks: bool,
+    /// Work that can move is gathered on fewer workers where they get in each other's way; see `breadth.rs`.
+    pub(crate) gather: bool,
     /// Prints its statistics when it ends, if that is wanted.
     pub(crate) print_stats: Option<fn(&RuntimeShared)>,
     /// The functions that are told of the first and the last moment of a fiber with the flag HOOKED; on a higher floor.
@@ -344,7 +346,7 @@ impl RuntimeShared {
             tasks_parked: AtomicI64::new(0),
             moving_parked: AtomicI64::new(0),
             late: Late::new(),
-            breadth: Breadth::new(workers),
+            breadth: Breadth::new(),
             outside_scopes: Mutex::new(Vec::new()),
             alarms: Alarms::default(),
             visitors: Visitors::new(),

@@ -57,6 +57,8 @@ pub(crate) struct WorkerStats {
     pub(crate) wakes_timer: Counter,
     /// Times the worker went to sleep.
     pub(crate) sleeps: Counter,
+    /// Times that work which asked for a better place was sent to one.
+    pub(crate) departures: Counter,
     /// Time in which sysmon found its thread blocked in a call; sysmon alone counts it.
     pub(crate) blocked_nanos: Counter,
     /// Searches for work of other workers.

@@ -46,6 +46,7 @@ mod panics;
 mod panics_name_the_fiber;
 mod park_a_lot;
 mod placement;
+mod places;
 mod polls_that_block;
 mod recycling;
 mod run_ends;

@@ -1,6 +1,9 @@
 //! `tcp_echo`: a server sends back what it reads, over as many connections as given; one request of 64 bytes is under way on each (see
 //! `load`). One operation is one request.
 //!
+//! With `moves=1` a connection of fibra's asks after each answer whether it should go on elsewhere (`fibra::better_place`), as connections
+//! of its HTTP server do. That is up to the program: started fibers stay where they are.
+//!
 //! The CPU is the server's. At `rate` requests per second, about half of what a core can carry, the latencies are those of a server that is
 //! not overloaded. A raw epoll loop as the server shows the limit.
 
@@ -31,16 +34,17 @@ fn cases(size: Size) -> Vec<Case> {
     let mut cases = Vec::new();
     for (connections, rate) in [(1, 0), (64, 0), (64, HALF), (1000, 0)] {
         let connections = if size == Size::Quick { u64::min(connections, 20) } else { connections };
-        for w in [1, 2] {
+        for (w, moves) in [(1, 0), (2, 0), (2, 1)] {
             let n = size.pick(if connections == 1 { 30_000 } else { 200_000 }, 200);
             let goal = if connections == 1 { Goal::Shown } else { Goal::Ratio(1.0) };
             let late = if connections == 1 { Goal::Shown } else { Goal::Ratio(1.0) };
             let peers = [Peer::Fibra, Peer::Tokio, Peer::May];
-            let mut case = Case::new(&[("c", connections), ("n", n), ("rate", rate), ("w", w)], &peers)
-                .metric("cpu", "server CPU ns/request", goal)
-                .metric("ns", "ns/request", Goal::Shown)
-                .metric("p99_us", "p99 µs", late)
-                .metric("p999_us", "p99.9 µs", Goal::Shown);
+            let mut case =
+                Case::new(&[("c", connections), ("n", n), ("rate", rate), ("moves", moves), ("w", w)], &peers)
+                    .metric("cpu", "server CPU ns/request", goal)
+                    .metric("ns", "ns/request", Goal::Shown)
+                    .metric("p99_us", "p99 µs", late)
+                    .metric("p999_us", "p99.9 µs", Goal::Shown);
             if w == 1 {
                 case = case.beside(Peer::Epoll);
             }
@@ -58,7 +62,7 @@ fn setup(params: &Params) -> Setup {
 }
 
 fn with_fibra(params: &Params) -> Sample {
-    let connections = params.size("c");
+    let (connections, moves) = (params.size("c"), params.get("moves") > 0);
     with_client(params, ECHO, |listener| {
         let listener = fibra::net::TcpListener::from(listener);
         Fibra::run(setup(params), move || {
@@ -67,7 +71,7 @@ fn with_fibra(params: &Params) -> Sample {
                 .take(connections)
                 .map(|stream| {
                     let stream = stream.expect("clients connect");
-                    Fibra::spawn_spread(move || echo(stream))
+                    Fibra::spawn_spread(move || if moves { echo_where_there_is_room(stream) } else { echo(stream) })
                 })
                 .collect();
             serving.into_iter().for_each(Fibra::join);
@@ -96,6 +100,21 @@ fn echo(mut stream: impl Read + Write) {
     let mut buffer = [0; 4096];
     while let Ok(len @ 1..) = stream.read(&mut buffer) {
         if stream.write_all(&buffer[..len]).is_err() {
+            return;
+        }
+    }
+}
+
+/// The same between two requests of which the connection may go on on another worker. (The run waits for all fibers.)
+fn echo_where_there_is_room(mut stream: fibra::net::TcpStream) {
+    let mut buffer = [0; 4096];
+    while let Ok(len @ 1..) = stream.read(&mut buffer) {
+        if stream.write_all(&buffer[..len]).is_err() {
+            return;
+        }
+        if let Some(place) = fibra::better_place() {
+            let builder = fibra::Builder::new().place(place);
+            drop(builder.spawn(move || echo_where_there_is_room(stream)).expect("a fiber can be spawned"));
             return;
         }
     }
