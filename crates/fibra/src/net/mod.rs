@@ -50,7 +50,7 @@
 //!   share; that is why there is no `set_nonblocking`, and why a socket that has clones stays in that mode when it is converted.
 
 // ```text
-// socket.rs    the common part of all sockets; the macros for their common methods
+// socket.rs    the common part of all sockets; the macros for their common methods      socket/streaming.rs  reads of streams
 // common.rs    the common methods of datagram sockets, and of listeners
 // arm.rs       readiness and accepting as arms of a select
 // addr.rs      ToSocketAddrs, lookup_host    abandon.rs  calls on other threads that may be given up

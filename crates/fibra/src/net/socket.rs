@@ -1,6 +1,8 @@
 //! The common part of all sockets: a socket of std in non-blocking mode, the loop around its operations, and its time-outs.
 //!
-//! Above: the types of this module, which name the operations. Below: `wait::io`.
+//! Above: the types of this module, which name the operations. Below: `wait::io`. `socket/streaming.rs` has the reads of streams.
+
+mod streaming;
 
 use std::future::Future;
 use std::io;
@@ -38,7 +40,7 @@ impl Limits {
 pub(super) struct Socket<S> {
     pub(super) io: Io<S>,
     limits: Arc<Limits>,
-    /// Does a short read mean an empty queue? See [`Io::operate_stream`]. Only for TCP connections, not for everything that was converted
+    /// Does a short read mean an empty queue? See [`Io::attempt_stream`]. Only for TCP connections, not for everything that was converted
     /// to a `TcpStream`: on packets, or kernel sockets of another kind, a short read does not mean that.
     short_is_last: bool,
 }
@@ -142,22 +144,6 @@ impl<S: AsFd> Socket<S> {
         self.io.operate(Ask { direction: Direction::Read, reason: WaitReason::NetRead, site, limit }, attempt)
     }
 
-    /// Reading from a stream.
-    #[inline]
-    pub(super) fn streaming(
-        &self,
-        site: &'static Location<'static>,
-        room: usize,
-        attempt: impl FnMut(&S) -> io::Result<usize>,
-    ) -> io::Result<usize> {
-        if !self.short_is_last {
-            return self.reading(site, attempt);
-        }
-        let limit = self.within(Direction::Read);
-        let ask = Ask { direction: Direction::Read, reason: WaitReason::NetRead, site, limit };
-        self.io.operate_stream(ask, room, attempt)
-    }
-
     #[inline]
     pub(super) fn writing<T>(
         &self,
@@ -240,9 +226,6 @@ impl<S: AsFd> Socket<S> {
         self.io.operate(Ask { direction: Direction::Write, reason: WaitReason::NetConnect, site, limit }, attempt)
     }
 }
-
-/// Buffers that one system call fills (`UIO_MAXIOV`): later ones do not count as room.
-pub(super) const MOST_BUFFERS: usize = 1024;
 
 #[cold]
 pub(super) fn zero_timeout() -> io::Error {
@@ -532,22 +515,11 @@ macro_rules! reads_and_writes {
         impl std::io::Read for &$ours {
             #[track_caller]
             fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
-                if buffer.is_empty() {
-                    return Ok(0);
-                }
-                let room = buffer.len();
-                let site = std::panic::Location::caller();
-                self.socket.streaming(site, room, |mut socket| socket.read(buffer))
+                self.socket.streaming(std::panic::Location::caller(), buffer)
             }
             #[track_caller]
             fn read_vectored(&mut self, buffers: &mut [std::io::IoSliceMut<'_>]) -> std::io::Result<usize> {
-                let used = buffers.iter().take(crate::net::socket::MOST_BUFFERS);
-                let room = used.map(|buffer| buffer.len()).fold(0, usize::saturating_add);
-                if room == 0 {
-                    return Ok(0);
-                }
-                let site = std::panic::Location::caller();
-                self.socket.streaming(site, room, |mut socket| socket.read_vectored(buffers))
+                self.socket.streaming(std::panic::Location::caller(), buffers)
             }
         }
 

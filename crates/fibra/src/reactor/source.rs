@@ -21,7 +21,7 @@ use crate::prim::slab::{Free, Never, Record, Slab};
 use crate::sched::current;
 use crate::sched::enqueue::{QueueEnd, enqueue};
 use crate::sched::rules::IoRules;
-use crate::waiter::node::{Node, WaiterRef};
+use crate::waiter::node::{Node, Outcome, WaiterRef};
 use crate::waiter::record::call_wakers;
 
 /// The source of one socket.
@@ -79,6 +79,18 @@ impl Source {
             let linked = self.link_with(registrar, direction, seen, node)?;
             Ok((linked == Linkage::Registered, linked != Linkage::Stale))
         })
+    }
+
+    /// The same from the stack of a fiber that is going to wait there: a call, whose frame is gone by then, and an answer of one word.
+    /// `Pending`: it is linked; `Retry`: something was reported since the try; `Closed`: it cannot be registered, and
+    /// [`register`](Self::register) says why.
+    #[inline(never)]
+    pub(crate) fn link_briefly(&self, direction: Direction, seen: Seen, node: &Node) -> Outcome {
+        match self.link(direction, seen, node) {
+            Ok(true) => Outcome::Pending,
+            Ok(false) => Outcome::Retry,
+            Err(_) => Outcome::Closed,
+        }
     }
 }
 

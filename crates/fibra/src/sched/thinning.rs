@@ -71,9 +71,20 @@ impl Thinning {
         }
     }
 
-    /// When a worker that is about to block has to wake up for the next step.
+    /// When a worker that is about to block has to wake up for the next step. (However seldom it looks while it has work: when it has
+    /// slept through [`LONG`], all its waits are long.)
     pub(super) fn due(&self) -> Option<u64> {
-        Some(self.at.get()).filter(|at| *at != 0)
+        let rested = self.active_at.get() + LONG;
+        match self.at.get() {
+            0 => None,
+            at if self.is_through() => Some(at),
+            at => Some(at.min(rested)),
+        }
+    }
+
+    /// Has it looked at all waits that there are?
+    fn is_through(&self) -> bool {
+        self.active_at.get() <= self.looked_to.get()
     }
 
     /// It looks at the next frames in its next step, or is through.
@@ -85,8 +96,7 @@ impl Thinning {
         self.looked_to.set(self.to.get());
         let pause = if self.found.get() { LONG } else { (2 * self.pause.get()).min(MOST) };
         self.pause.set(pause);
-        let is_through = self.active_at.get() <= self.looked_to.get();
-        self.at.set(if is_through { 0 } else { now + pause });
+        self.at.set(if self.is_through() { 0 } else { now + pause });
     }
 }
 
@@ -103,12 +113,12 @@ impl Worker {
             thinning.at.set(0);
             return thinning.next.set(None);
         }
-        match thinning.at.get() {
-            0 if thinning.active_at.get() <= thinning.looked_to.get() => {}
-            0 => thinning.at.set(thinning.active_at.get() + thinning.pause.get()),
-            at => {
+        match thinning.due() {
+            None if thinning.is_through() => {}
+            None => thinning.at.set(thinning.active_at.get() + thinning.pause.get()),
+            Some(due) => {
                 let now = policy::now();
-                if at <= now {
+                if due <= now {
                     self.thin_step(now);
                 }
             }
@@ -174,5 +184,32 @@ impl Worker {
         // SAFETY: written by this thread, which alone suspends and resumes the fiber.
         let context = frame.context.with(|context: *const Context| unsafe { *context });
         stack.unused_below(kept_from(context)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // However long it waits between two looks that find nothing: a worker that rests looks when its waits are long.
+    #[test]
+    fn a_worker_that_rests_does_not_wait_for_its_next_look() {
+        let thinning = Thinning::new();
+        assert_eq!(thinning.due(), None);
+        let look_at = |now: u64| {
+            thinning.to.set(now - LONG);
+            thinning.conclude_step(None, now);
+        };
+        // It had work when it first slept, at 1, and still when it looked and found nothing.
+        thinning.active_at.set(LONG + 1);
+        look_at(LONG + 1);
+        assert_eq!(thinning.at.get(), LONG + 1 + 2 * LONG, "it looks less often");
+        assert_eq!(thinning.due(), Some(LONG + 1 + LONG), "if it works on; now it rests");
+        // It worked on, and rests later.
+        thinning.active_at.set(5 * LONG / 2);
+        assert_eq!(thinning.due(), Some(LONG + 1 + 2 * LONG));
+        // It has rested for so long that it has seen everything.
+        look_at(4 * LONG);
+        assert_eq!(thinning.due(), None);
     }
 }

@@ -58,35 +58,43 @@ pub(crate) fn entry_unless(settled: impl Fn() -> bool) {
 /// The same for a call that unwinds only if `unwinds` says so.
 #[inline(always)]
 pub(crate) fn entry_if(unwinds: impl FnOnce() -> bool, settled: impl Fn() -> bool) {
-    enter(cost::CALL, unwinds, settled);
+    enter(cost::CALL, unwinds, || checkpoint_unless(&settled));
 }
 
 /// [`entry`] of an operation on a socket.
 #[inline(always)]
 pub(crate) fn entry_of_operation() {
-    enter(cost::OPERATION, || true, || false);
+    enter(cost::OPERATION, || true, checkpoint);
 }
 
 #[inline(always)]
-fn enter(cost: i32, unwinds: impl FnOnce() -> bool, settled: impl Fn() -> bool) {
+fn enter(cost: i32, unwinds: impl FnOnce() -> bool, checkpoint: impl FnOnce()) {
     match current::worker() {
         Some(worker) => {
             let Some(frame) = worker.current.get() else { return };
             spend(worker, frame, cost);
             if frame.has(flag::ANY_CANCEL) && unwinds() {
-                checkpoint_unless(&settled);
+                checkpoint();
             }
         }
-        None => thread_entry_unless(unwinds, settled),
+        None => thread_entry(unwinds, checkpoint),
     }
 }
 
 /// On entry to a blocking call of a plain thread. A thread itself is never cancelled, only the scopes whose bodies it runs.
 #[inline(always)]
-pub(super) fn thread_entry_unless(unwinds: impl FnOnce() -> bool, settled: impl Fn() -> bool) {
+pub(super) fn thread_entry(unwinds: impl FnOnce() -> bool, checkpoint: impl FnOnce()) {
     if !current::thread_cancel_state().open.get().is_null() && unwinds() {
-        checkpoint_unless(&settled);
+        checkpoint();
     }
+}
+
+/// Unwinds if the current fiber or thread is cancelled and may be unwound. (A call without arguments: a reference to something on the stack
+/// would keep callers from leaving their stack frames to what they call last.)
+#[cold]
+#[inline(never)]
+pub(super) fn checkpoint() {
+    checkpoint_unless(&|| false);
 }
 
 /// Unwinds if the current fiber or thread is cancelled and may be unwound. `settled`: see [`Waitable::is_settled`].

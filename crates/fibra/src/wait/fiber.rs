@@ -56,11 +56,14 @@ impl Parker for FiberParker<'_> {
         self.worker.rules().may_end(self.here(), kind, settled)
     }
 
-    #[inline(always)]
+    // Out of line: what reading the clock needs on the stack would be in the frame of every wait.
+    #[inline(never)]
     fn is_over(self, deadline: u64) -> bool {
         deadline <= policy::now()
     }
 
+    #[cold]
+    #[inline(never)]
     fn pass(self) {
         // SAFETY: on the current fiber, whose word is RUNNING.
         unsafe { leave(self.worker, self.frame, signal::YIELD) };

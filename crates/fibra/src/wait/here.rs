@@ -8,7 +8,7 @@ use std::panic::resume_unwind;
 
 pub(crate) use super::budget::*;
 use super::fiber::{FiberParker, yield_fiber};
-use super::park::{Manner, wait_as};
+use super::park::{Manner, wait_as, wait_as_if_plain};
 use super::waitable::{Wait, Waitable};
 use crate::fiber::frame::{FrameRef, flag};
 use crate::prim::policy;
@@ -56,6 +56,19 @@ pub(crate) fn wait_as_fiber(worker: &Worker, frame: FrameRef, waitable: impl Wai
         deliver();
     }
     ended
+}
+
+/// A revocable wait as the fiber that runs here, if nothing about it needs a closer look; cancellation unwinds it. None: nothing was done,
+/// and the caller has to [`wait`](super::park::wait). For callers that want a small stack frame: what the other cases need is not in it.
+#[inline(always)]
+pub(crate) fn wait_if_plain(waitable: impl Waitable + Copy, how: Wait) -> Option<Outcome> {
+    let worker = current::worker()?;
+    let frame = worker.current.get()?;
+    let ended = wait_as_if_plain(FiberParker { worker, frame }, waitable, how)?;
+    if ended == Outcome::Cancelled {
+        deliver();
+    }
+    Some(ended)
 }
 
 /// Waits, as this thread, with the record of which the awaited object was told: not every time with the same one, see
@@ -115,7 +128,7 @@ pub(crate) fn yield_now() {
             None => panic!("fibra: yield_now on a worker's own stack"),
         },
         None => {
-            thread_entry_unless(|| true, || false);
+            thread_entry(|| true, checkpoint);
             crate::prim::thread::yield_now();
         }
     }

@@ -163,6 +163,14 @@ pub(crate) fn wait_as<P: Parker, W: Waitable + Copy>(
     park(parker, waitable, how, manner.kind(&how), true)
 }
 
+/// The plain case of a revocable wait alone. None: nothing was done, the waiter needs a closer look.
+#[cfg(not(any(loom, shuttle)))]
+#[inline(always)]
+pub(super) fn wait_as_if_plain<P: Parker, W: Waitable + Copy>(parker: P, waitable: W, how: Wait) -> Option<Outcome> {
+    debug_assert!(how.kind() == WaitKind::Revocable);
+    parker.is_plain().then(|| park(parker, waitable, how, WaitKind::Revocable, true).0)
+}
+
 /// The wait of a waiter that is cancelled, holds cancellation off, or may not wait.
 #[cold]
 #[inline(never)]
@@ -212,7 +220,7 @@ fn park<P: Parker, W: Waitable + Copy>(
     parker.leave(ticket, &how, plainly);
     let arm = word.snapshot().arm();
     if arm >= ARM_TIMEOUT {
-        return (end_otherwise(&{ waitable }, &node, arm), None);
+        return (end_otherwise(waitable, &node, arm), None);
     }
     (node.outcome.get(), Some(arm))
 }
@@ -220,8 +228,8 @@ fn park<P: Parker, W: Waitable + Copy>(
 /// Time or cancellation was faster.
 #[cold]
 #[inline(never)]
-fn end_otherwise(waitable: &impl Waitable, node: &Node, arm: CompletedBy) -> Outcome {
-    take_back(waitable, node);
+fn end_otherwise(waitable: impl Waitable, node: &Node, arm: CompletedBy) -> Outcome {
+    take_back(&waitable, node);
     if arm == ARM_CANCEL { Outcome::Cancelled } else { Outcome::TimedOut }
 }
 

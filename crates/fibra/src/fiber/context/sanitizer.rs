@@ -12,7 +12,9 @@
 //!
 //! Only the own switch uses this: threads need no announcement, and corosensei makes its own.
 
-pub(super) use imp::{SanitizedStack, arrive, arrive_first, leave, visit};
+#[cfg(any(fibra_asan, fibra_tsan))]
+pub(super) use imp::arrive_first;
+pub(super) use imp::{SanitizedStack, arrive, leave, visit};
 
 /// No sanitizer.
 #[cfg(not(any(fibra_asan, fibra_tsan)))]
@@ -36,9 +38,6 @@ mod imp {
 
     #[inline(always)]
     pub(in super::super) unsafe fn arrive(_own: *mut SanitizedStack) {}
-
-    #[inline(always)]
-    pub(in super::super) unsafe fn arrive_first() {}
 
     #[inline(always)]
     pub(in super::super) unsafe fn visit(

@@ -269,6 +269,21 @@ unsafe fn sanitized(suspended: Context) -> *mut SanitizedStack {
 
 /// The first code of a fresh context: `rdi` has the word, `rbx` the entry function, `rsp` is 16-byte aligned, so that the call leaves it as
 /// the ABI wants it at a function's first instruction (S0-02). The undefined return address tells unwinders that the stack ends here.
+#[cfg(not(any(fibra_asan, fibra_tsan)))]
+#[unsafe(naked)]
+unsafe extern "C" fn enter() {
+    naked_asm!(
+        ".cfi_startproc",
+        ".cfi_undefined rip",
+        "call rbx",
+        // The entry does not return; the instruction keeps the return address inside this function, where unwinders look it up.
+        "ud2",
+        ".cfi_endproc",
+    )
+}
+
+/// The same, by way of [`first`].
+#[cfg(any(fibra_asan, fibra_tsan))]
 #[unsafe(naked)]
 unsafe extern "C" fn enter() {
     naked_asm!(
@@ -276,7 +291,6 @@ unsafe extern "C" fn enter() {
         ".cfi_undefined rip",
         "mov rsi, rbx",
         "call {first}",
-        // `first` does not return; the instruction keeps the return address inside this function, where unwinders look it up.
         "ud2",
         ".cfi_endproc",
         first = sym first,
@@ -284,6 +298,7 @@ unsafe extern "C" fn enter() {
 }
 
 /// Finishes the arrival on a new stack and calls the entry function.
+#[cfg(any(fibra_asan, fibra_tsan))]
 unsafe extern "C-unwind" fn first(word: usize, entry: EntryFn) -> ! {
     // SAFETY: we have just arrived on this stack for the first time; `entry` is what `create` was given.
     unsafe {

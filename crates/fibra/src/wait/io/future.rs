@@ -30,7 +30,7 @@ pub(crate) struct Operation<'a, S: AsFd, F> {
     wait: TaskWait,
     /// It has let other fibers go first, or need not.
     has_yielded: bool,
-    /// The first try counts as made; see [`Io::operate_stream`].
+    /// The first try counts as made; see [`Io::is_drained`].
     tried: Option<Seen>,
 }
 
@@ -43,7 +43,7 @@ impl<S: AsFd> Io<S> {
         Operation { io: self, direction, attempt, wait: TaskWait::new(), has_yielded: false, tried: None }
     }
 
-    /// The async form of [`operate_stream`](Self::operate_stream).
+    /// The async form of a read from a stream.
     pub(crate) fn operate_stream_async(
         &self,
         room: usize,
