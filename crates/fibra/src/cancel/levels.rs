@@ -167,9 +167,9 @@ impl Here<'_> {
     }
 }
 
-/// May the cancellation behind its flags end the wait of a fiber that moves, in which nothing is held off (`wait::own_locals`), so that each
-/// open scope concerns it? Asked by the worker that has let it go: it may run elsewhere meanwhile, or have ended. So this looks at nothing
-/// of the fiber's own but its flags, and at its scopes from the outside in, as a canceller does. `outermost`: as the fiber left it.
+/// May the cancellation behind its flags end the wait of a fiber that moves, in which nothing is held off (`wait::own_locals`), so that
+/// each open scope concerns it? Asked by the worker that has let it go: it may run elsewhere meanwhile, or have ended. So this looks at
+/// nothing of the fiber's own but its flags, and at its scopes from the outside in, as a canceller does. `outermost`: as the fiber left it.
 pub(super) fn is_due_elsewhere(owner: WaiterRef, outermost: Option<InLife>) -> Option<Due<Failure>> {
     // (If these flags are of its next wait or life, the wait that is asked about is over, and not claimed.)
     if owner.get().flags.has(flag::CANCEL) {

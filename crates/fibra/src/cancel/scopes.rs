@@ -116,9 +116,9 @@ impl ScopeRecord {
         }
     }
 
-    /// For a worker that has let the owner of this scope go: is its body cancelled, or that of a scope inside it, or is it due to be because
-    /// of a child's failure? Unlike [`is_body_cancelled`](Self::is_body_cancelled) this changes nothing, and looks only at what the locks
-    /// guard. `None`, too, if the owner has closed the scope meanwhile.
+    /// For a worker that has let the owner of this scope go: is its body cancelled, or that of a scope inside it, or is it due to be
+    /// because of a child's failure? Unlike [`is_body_cancelled`](Self::is_body_cancelled) this changes nothing, and looks only at what
+    /// the locks guard. `None`, too, if the owner has closed the scope meanwhile.
     pub(super) fn is_body_due(&'static self, life: u32, owner: WaiterRef) -> Option<Due<Failure>> {
         let mut held = self.state.lock();
         if held.with(|state| self.life() != life || state.body != Some(owner)) {

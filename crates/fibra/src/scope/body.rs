@@ -277,8 +277,8 @@ impl<'a, 'b> Open<'a, 'b> {
         // seen here.
         let before = self.owner.waiter.get().flags.announce(raise);
         self.lower = raise.without(before);
-        // After that, and by the lock of the scope around it: its canceller notes there that it drains before it looks at the flags of a fiber
-        // that moves. So either it finds this scope, or this scope finds the note.
+        // After that, and by the lock of the scope around it: there it is noted that it drains, before the flags of a fiber that moves
+        // are looked at. So either this scope is found, or it finds the note.
         if is_found && let Some(parent) = parent {
             self.scope.inherit_draining(parent);
         }

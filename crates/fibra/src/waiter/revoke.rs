@@ -48,8 +48,8 @@ pub(crate) enum Due<S> {
 }
 
 /// [`commit`] of a waiter that may run anywhere from then on, and may have gone on, or ended, before this returns. So `judge`, which is
-/// asked if a cancel flag is up, looks only at what locks guard; and it changes nothing: what it says was true of this wait only if the wait
-/// is then claimed here, and only then is it settled, before the caller lets the waiter go on.
+/// asked if a cancel flag is up, looks only at what locks guard; and it changes nothing: what it says was true of this wait only if the
+/// wait is then claimed here, and only then is it settled, before the caller lets the waiter go on.
 #[inline(always)]
 pub(crate) fn commit_and_let_go<S>(waiter: &Waiter, judge: impl Fn() -> Option<Due<S>>, settle: impl Fn(S)) -> Commit {
     let mut owed = None;

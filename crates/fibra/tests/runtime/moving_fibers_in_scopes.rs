@@ -62,42 +62,46 @@ fn it_stays_in_a_scope_behind_a_shield() {
     });
 }
 
-/// Starts one that waits in `timeout` inside of a scope; `waits` is called there when a hog has its worker, with what ends the hog.
-fn beside_a_hog(waits: impl FnOnce(&dyn Fn(), fibra::channel::Receiver<()>) + Send + 'static) {
+/// Starts one that waits in scopes; `waits` is called there, and what it waits for comes from a hog on the worker where it waits, which
+/// computes from then on until `waits` has set the flag.
+fn beside_a_hog(waits: impl FnOnce(&AtomicBool, fibra::channel::Receiver<()>) + Send + 'static) {
     let _watchdog = support::watchdog(60);
-    Runtime::builder().workers(2).max_workers(2).build().unwrap().run(|| {
-        let stop = Arc::new(AtomicBool::new(false));
-        let (tell, told) = fibra::channel::bounded::<i32>(1);
-        let (tx, rx) = fibra::channel::unbounded::<()>();
-        let fiber = {
-            let stop = stop.clone();
-            start_moving(move || {
-                tell.send(system_thread()).unwrap();
-                waits(&|| stop.store(true, Ordering::Relaxed), rx);
-            })
-        };
-        let Some(fiber) = fiber else { return };
-        let thread = told.recv().unwrap();
-        // One on each worker: the one on the fiber's wakes it, and then computes until the fiber ends that.
-        let started = Arc::new(fibra::sync::Barrier::new(2));
-        let hogs: Vec<_> = (0..2)
-            .map(|_| {
-                let (stop, started, tx) = (stop.clone(), started.clone(), tx.clone());
-                let hog = move || {
-                    started.wait();
-                    if system_thread() == thread {
-                        tx.send(()).unwrap();
-                        while !stop.load(Ordering::Relaxed) {
-                            std::hint::spin_loop();
-                        }
+    let runtime = Runtime::builder().workers(2).max_workers(2).build().unwrap();
+    // (From a thread that is no worker: nothing but what is said is on the two.)
+    let _entered = runtime.handle().enter();
+    let stop = Arc::new(AtomicBool::new(false));
+    let (tell, told) = fibra::channel::bounded::<i32>(1);
+    let (tx, rx) = fibra::channel::unbounded::<()>();
+    let fiber = {
+        let stop = stop.clone();
+        start_moving(move || {
+            tell.send(system_thread()).unwrap();
+            waits(&stop, rx);
+        })
+    };
+    let Some(fiber) = fiber else { return };
+    let thread = told.recv().unwrap();
+    // (Until it waits it counts on its worker.)
+    support::eventually(|| runtime.metrics().parked == 1, || format!("{:?}", runtime.metrics()));
+    // One on each worker.
+    let started = Arc::new(fibra::sync::Barrier::new(2));
+    let hogs: Vec<_> = (0..2)
+        .map(|_| {
+            let (stop, started, tx) = (stop.clone(), started.clone(), tx.clone());
+            let hog = move || {
+                started.wait();
+                if system_thread() == thread {
+                    tx.send(()).unwrap();
+                    while !stop.load(Ordering::Relaxed) {
+                        std::hint::spin_loop();
                     }
-                };
-                Builder::new().spread().spawn(hog).unwrap()
-            })
-            .collect();
-        fiber.join().unwrap();
-        hogs.into_iter().for_each(|hog| hog.join().unwrap());
-    });
+                }
+            };
+            Builder::new().spread().spawn(hog).unwrap()
+        })
+        .collect();
+    fiber.join().unwrap();
+    hogs.into_iter().for_each(|hog| hog.join().unwrap());
 }
 
 // S1-94: woken on a worker that makes no progress, it goes on on another one, and so comes to its end.
@@ -105,7 +109,7 @@ fn beside_a_hog(waits: impl FnOnce(&dyn Fn(), fibra::channel::Receiver<()>) + Se
 fn a_hog_does_not_strand_a_fiber_in_a_scope() {
     beside_a_hog(|stop, rx| {
         let got = fibra::timeout(HOUR, || fibra::scope(|_| rx.recv()));
-        stop();
+        stop.store(true, Ordering::Relaxed);
         got.unwrap().unwrap();
     });
 }
@@ -116,7 +120,7 @@ fn a_hog_does_not_hold_up_a_timeout() {
     beside_a_hog(|stop, _| {
         let (_kept, never) = fibra::channel::bounded::<()>(1);
         let late = fibra::timeout(Duration::from_millis(200), || never.recv());
-        stop();
+        stop.store(true, Ordering::Relaxed);
         assert!(late.is_err());
     });
 }
@@ -145,8 +149,8 @@ fn a_childs_panic_reaches_it_wherever_it_is() {
     });
 }
 
-// A child that ends its owner's wait and then panics: the owner, which was not waiting any more, joins it and takes the panic, and the scope
-// goes on. Whichever worker lets the owner go at that moment must not take the panic for a reason to end that wait, which is over.
+// A child that ends its owner's wait and then panics: the owner, which was not waiting any more, joins it and takes the panic, and the
+// scope goes on. Whichever worker lets the owner go at that moment must not take the panic for a reason to end that wait, which is over.
 #[test]
 fn stress_a_join_takes_the_panic_of_a_child_that_ended_the_wait_before() {
     let _watchdog = support::watchdog(120);

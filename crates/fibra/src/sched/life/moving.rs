@@ -1,8 +1,8 @@
 //! Started fibers that go on on any worker: those with thread-locals of their own whose author has said that they may (`MOVES`).
 //!
 //! Such a fiber that suspends is between two runs what a task is between two polls: it belongs to no worker, is known to the runtime
-//! (`Shared::tasks`, where cancellation and shutdown find it), and is stealable work once it is woken, where it was woken. Unlike a task it
-//! keeps its stack. So wakes, queues, stealing, cancellation and shutdown know nothing of it.
+//! (`Shared::tasks`, where cancellation and shutdown find it), and is stealable work once it is woken (`homing.rs` says where). Unlike a
+//! task it keeps its stack, and may have scopes open. So wakes, stealing and shutdown know nothing of it.
 //!
 //! ```text
 //! runs on A ── let_move (on A's scheduler stack) ──▶ on no worker ── entry in a deque or in the injector ── go_on_here ──▶ runs on B
@@ -37,6 +37,9 @@ impl Worker {
         // Relaxed: a gauge; the worker that runs the fiber again takes it back.
         self.shared.moving_parked.fetch_add(is_waiting(frame), Ordering::Relaxed);
         if parks {
+            if let Some(top) = frame.top() {
+                top.note_worker(self.index);
+            }
             // It holds nothing off (`wait::own_locals`), so a cancellation that comes now is due: that of the fiber, and that of each scope
             // which is open on it. From the commit on the fiber may run elsewhere: what is needed of its own is read before.
             // (A select that has an arm for cancellation watches, and learns of it, too.)

@@ -232,8 +232,8 @@ impl ScopeState {
 #[derive(Default)]
 pub(crate) struct Watchers(pub(crate) Option<WaitList>);
 
-/// A child's failure that no joiner has taken, and that becomes a cancellation of this scope, for this reason: its owner waits for something
-/// else.
+/// A child's failure that no joiner has taken, and that becomes a cancellation of this scope, for this reason: its owner waits for
+/// something else.
 pub(crate) struct Failure {
     pub(crate) of: InLife,
     pub(crate) reason: CancelReason,

@@ -520,7 +520,7 @@ fn model_one_of_two_starts_it() {
     });
 }
 
-// A scope is cancelled while its owner, which moves, is let go by its worker: the wait ends as cancelled, on whichever worker that is learnt.
+// A scope is cancelled while its owner, which moves, is let go by its worker: the wait ends as cancelled, whichever side learns of it.
 #[test]
 fn model_cancelled_scope_against_letting_go() {
     check(3, || {
