@@ -137,7 +137,7 @@ fn may_move_within_scopes(worker: &Worker, frame: FrameRef, state: &CancelState)
 
 /// How a fiber with thread-locals of its own suspends: so that it goes on on any worker, if it may and nothing binds it to this one. What
 /// binds it: local fibers of its own; a shield, cancellation or an unwinding, which its worker has to judge, also around an open scope; a
-/// wait that cancellation cannot end, as that for the end of a scope; the poll of a future.
+/// wait that cancellation cannot end, other than that for the end of a scope; the poll of a future.
 #[inline(never)]
 fn signal_of(worker: &Worker, frame: FrameRef, locals: &OwnLocals, signal: usize) -> usize {
     let is_free = frame.has(flag::MOVES) && !locals.stays.get();
@@ -154,7 +154,9 @@ fn signal_of(worker: &Worker, frame: FrameRef, locals: &OwnLocals, signal: usize
         return signal;
     }
     let reason = || WaitReason::from_bits(FiberTop::reason_of(top.wait_words().0));
-    let is_binding = || reason().is_none_or(WaitReason::is_binding);
+    // (The children of a scope may borrow from its owner's stack, which stays where it is while the owner moves: so waits for its end
+    // do not bind.)
+    let is_binding = || reason().is_none_or(|reason| reason.is_binding() && reason != WaitReason::ScopeEnd);
     match signal {
         signal::YIELD => signal::YIELD_MOVING,
         // (If it has a deadline, its timer is where any worker may take it back: `FiberParker::leave_anywhere_until`.)

@@ -64,7 +64,8 @@ fn it_stays_in_a_scope_behind_a_shield() {
 
 /// Starts one that waits in scopes; `waits` is called there, and what it waits for comes from a hog on the worker where it waits, which
 /// computes from then on until `waits` has set the flag.
-fn beside_a_hog(waits: impl FnOnce(&AtomicBool, fibra::channel::Receiver<()>) + Send + 'static) {
+/// `count`: so many fibers wait then.
+fn beside_a_hog(count: u64, waits: impl FnOnce(&AtomicBool, fibra::channel::Receiver<()>) + Send + 'static) {
     let _watchdog = support::watchdog(60);
     let runtime = Runtime::builder().workers(2).max_workers(2).build().unwrap();
     // (From a thread that is no worker: nothing but what is said is on the two.)
@@ -82,7 +83,7 @@ fn beside_a_hog(waits: impl FnOnce(&AtomicBool, fibra::channel::Receiver<()>) + 
     let Some(fiber) = fiber else { return };
     let thread = told.recv().unwrap();
     // (Until it waits it counts on its worker.)
-    support::eventually(|| runtime.metrics().parked == 1, || format!("{:?}", runtime.metrics()));
+    support::eventually(|| runtime.metrics().parked == count, || format!("{:?}", runtime.metrics()));
     // One on each worker.
     let started = Arc::new(fibra::sync::Barrier::new(2));
     let hogs: Vec<_> = (0..2)
@@ -107,17 +108,35 @@ fn beside_a_hog(waits: impl FnOnce(&AtomicBool, fibra::channel::Receiver<()>) + 
 // S1-94: woken on a worker that makes no progress, it goes on on another one, and so comes to its end.
 #[test]
 fn a_hog_does_not_strand_a_fiber_in_a_scope() {
-    beside_a_hog(|stop, rx| {
+    beside_a_hog(1, |stop, rx| {
         let got = fibra::timeout(HOUR, || fibra::scope(|_| rx.recv()));
         stop.store(true, Ordering::Relaxed);
         got.unwrap().unwrap();
     });
 }
 
+// S1-94: the same while it waits for its children, or joins one. (That child moves, too: it would be stranded itself.)
+#[test]
+fn a_hog_does_not_strand_a_fiber_at_the_end_of_a_scope() {
+    for joins in [false, true] {
+        beside_a_hog(2, move |stop, rx| {
+            fibra::scope(|s| {
+                // SAFETY: as in `start_moving`.
+                let child = unsafe { Builder::new().own_locals().moving() }.spawn_scoped(s, move || rx.recv().unwrap());
+                let child = child.unwrap();
+                if joins {
+                    child.join().unwrap();
+                }
+            });
+            stop.store(true, Ordering::Relaxed);
+        });
+    }
+}
+
 // S1-94, S1-103: the deadline of its scope is kept although the worker on which it was opened makes no progress.
 #[test]
 fn a_hog_does_not_hold_up_a_timeout() {
-    beside_a_hog(|stop, _| {
+    beside_a_hog(1, |stop, _| {
         let (_kept, never) = fibra::channel::bounded::<()>(1);
         let late = fibra::timeout(Duration::from_millis(200), || never.recv());
         stop.store(true, Ordering::Relaxed);
