@@ -8,8 +8,10 @@
 use crate::fiber::frame::{FrameRef, flag};
 use crate::prim::policy;
 use crate::sched::here::Here;
-use crate::sched::members::scope::{NEVER, Reach, ScopeRecord};
+use crate::sched::members::scope::{Failure, InLife, NEVER, Reach, ScopeRecord};
 use crate::waiter::cancel_reason::{CancelReason, ReasonKind};
+use crate::waiter::node::WaiterRef;
+use crate::waiter::revoke::Due;
 use crate::waiter::word::WaitKind;
 
 /// How much an unwinding holds off: more than all the shields that could be open. Shields count 1 each and may end
@@ -163,6 +165,18 @@ impl Here<'_> {
             }
         }
     }
+}
+
+/// May the cancellation behind its flags end the wait of a fiber that moves, in which nothing is held off (`wait::own_locals`), so that
+/// each open scope concerns it? Asked by the worker that has let it go: it may run elsewhere meanwhile, or have ended. So this looks at
+/// nothing of the fiber's own but its flags, and at its scopes from the outside in, as a canceller does. `outermost`: as the fiber left it.
+pub(super) fn is_due_elsewhere(owner: WaiterRef, outermost: Option<InLife>) -> Option<Due<Failure>> {
+    // (If these flags are of its next wait or life, the wait that is asked about is over, and not claimed.)
+    if owner.get().flags.has(flag::CANCEL) {
+        return Some(Due::Cancelled);
+    }
+    let (scope, life) = outermost?;
+    scope.is_body_due(life, owner)
 }
 
 /// Why a fiber is cancelled, if it is. The text of a custom reason is in its scope, and known only while that is open.

@@ -3,14 +3,16 @@
 
 use std::any::Any;
 
-use super::{delivery, request, telling};
+use super::{delivery, levels, request, telling};
 use crate::sched::here::Here;
-use crate::sched::members::scope::{Order, Reach, ScopeRef};
+use crate::sched::members::scope::{Failure, InLife, Order, Reach, ScopeRef};
 use crate::sched::rules::CancelRules;
 use crate::sched::shared::RootRef;
 use crate::sched::timers::timing::ScopeTimer;
 use crate::sched::worker::Worker;
 use crate::waiter::cancel_reason::{CancelReason, ReasonKind};
+use crate::waiter::node::WaiterRef;
+use crate::waiter::revoke::Due;
 use crate::waiter::word::WaitKind;
 
 /// The table that every runtime is given.
@@ -48,6 +50,15 @@ impl CancelRules for Rules {
 
     fn may_end_parked(&self, here: Here<'_>, kind: WaitKind) -> bool {
         here.may_end_parked(kind)
+    }
+
+    fn may_end_elsewhere(&self, owner: WaiterRef, outermost: Option<InLife>) -> Option<Due<Failure>> {
+        levels::is_due_elsewhere(owner, outermost)
+    }
+
+    fn settle(&self, failure: Failure) {
+        let (scope, life) = failure.of;
+        scope.cancel(life, &failure.reason, Reach::All);
     }
 
     fn cancel_started(&self, worker: &Worker, root: Option<RootRef>, daemons_only: bool, reason: ReasonKind) {

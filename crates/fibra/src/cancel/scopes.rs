@@ -13,9 +13,10 @@ use crate::fiber::frame::flag;
 use crate::prim::spin::Locked;
 use crate::sched::complete::complete_wait;
 use crate::sched::enqueue::QueueEnd;
-use crate::sched::members::scope::{InLife, Listener, Order, Reach, ScopeRecord, ScopeRef, ScopeState};
+use crate::sched::members::scope::{Failure, InLife, Listener, Order, Reach, ScopeRecord, ScopeRef, ScopeState};
 use crate::waiter::cancel_reason::CancelReason;
 use crate::waiter::node::{Node, WaitList, WaiterRef};
+use crate::waiter::revoke::Due;
 use crate::waiter::word::{CompletedBy, Ticket};
 
 /// Cancels these scopes, each if it is still in this life.
@@ -113,6 +114,27 @@ impl ScopeRecord {
             }
             _ => is_cancelled,
         }
+    }
+
+    /// For a worker that has let the owner of this scope go: is its body cancelled, or that of a scope inside it, or is it due to be
+    /// because of a child's failure? Unlike [`is_body_cancelled`](Self::is_body_cancelled) this changes nothing, and looks only at what
+    /// the locks guard. `None`, too, if the owner has closed the scope meanwhile.
+    pub(super) fn is_body_due(&'static self, life: u32, owner: WaiterRef) -> Option<Due<Failure>> {
+        let mut held = self.state.lock();
+        if held.with(|state| self.life() != life || state.body != Some(owner)) {
+            return None;
+        }
+        let mut due = None;
+        self.inwards(held, |scope, state| {
+            let failure = if scope.isolate.get() { None } else { state.told_failure() };
+            if state.reason.is_some() {
+                due = Some(Due::Cancelled);
+            } else if let Some(reason) = failure {
+                due = Some(Due::Settle(Failure { of: (scope, scope.life()), reason }));
+            }
+            state.inner.filter(|_| due.is_none())
+        });
+        due
     }
 
     /// Sets the listener that is told when the scope is cancelled. Err: it is cancelled already, for this reason.

@@ -10,8 +10,7 @@ use std::sync::Arc;
 
 use super::request;
 use crate::fiber::CENSUS;
-use crate::fiber::frame::{FrameRef, flag};
-use crate::fiber::top::CancelState;
+use crate::fiber::frame::{Frame, FrameRef, flag};
 use crate::prim::atomic::Ordering;
 use crate::prim::policy;
 use crate::sched::current;
@@ -138,20 +137,31 @@ impl Told {
         if frame.has(flag::OPEN_SCOPES)
             && let Some(top) = frame.top()
         {
-            self.open_scopes(frame, outermost(&top.cancel), order);
+            self.open_scopes(frame, ScopeRecord::outermost(&top.cancel), order);
         }
     }
 
     /// Cancels a fiber and the scopes that are open on it, from anywhere. The caller keeps the frame from being recycled.
     pub(super) fn fiber(&mut self, frame: FrameRef, reason: &CancelReason) {
-        request::request(frame, reason.kind());
+        self.fiber_anywhere(frame, &Order::Cancel(reason.clone()));
+    }
+
+    /// Cancels (or drains, or ends the grace of) a fiber and the scopes that are open on it, from anywhere, while it may run. The caller
+    /// keeps the frame from being recycled. A scope that the fiber opens in this moment, and that is not found here, learns of it itself,
+    /// after it was made known: of the cancellation by the fiber's flag, of draining from the scope around it (`scope::body`).
+    fn fiber_anywhere(&mut self, frame: FrameRef, order: &Order) {
+        match order {
+            Order::Cancel(reason) => _ = request::request(frame, reason.kind()),
+            Order::Drain => {}
+            Order::EndShields => request::end_shields_of(frame),
+        }
         if frame.has(flag::OPEN_SCOPES) {
             // The stack may belong to another fiber by the time it is looked at, but it does not go away during a
             // census.
             let census = CENSUS.lock();
-            let scope = frame.top().and_then(|top| outermost(&top.cancel));
+            let scope = frame.top().and_then(|top| ScopeRecord::outermost(&top.cancel));
             drop(census);
-            self.open_scopes(frame, scope, &Order::Cancel(reason.clone()));
+            self.open_scopes(frame, scope, order);
         }
     }
 
@@ -198,16 +208,20 @@ impl ScopeRecord {
                 _ => shared.post(index, Command::Scope { scope: self, life, order: order.without_words() }),
             }
         }
-        let Order::Cancel(reason) = order else { return };
         // SeqCst read-modify-write: as above.
         if self.has_tasks.fetch_or(false, Ordering::SeqCst) {
             let tasks = shared.tasks.lock();
             // A task leaves this map before its frame is recycled, so under the lock all are alive. If one of the next life is in it, that
             // life is seen here.
             let here = tasks.values().filter(|_| self.life() == life);
-            for frame in here.filter(|frame| frame.root.get() == self.as_ptr()) {
-                told.fiber(frame, reason);
+            // (A task on no worker is between two polls, and has neither scopes nor shields open. A fiber that moves may.)
+            let is_asked = |frame: &Frame| matches!(order, Order::Cancel(_)) || frame.has(flag::MOVES);
+            for frame in here.filter(|frame| frame.root.get() == self.as_ptr() && is_asked(frame)) {
+                told.fiber_anywhere(frame, order);
             }
+        }
+        if !matches!(order, Order::Cancel(_)) {
+            return;
         }
         // Children that wait for their turn start now, and end at once.
         if entry.limited {
@@ -223,9 +237,4 @@ impl ScopeRecord {
             }
         }
     }
-}
-
-fn outermost(state: &CancelState) -> Option<ScopeRef> {
-    // Acquire: pairs with the release in `scope::body`, when the scope was opened.
-    ScopeRecord::from_ptr(state.outermost.load(Ordering::Acquire))
 }

@@ -10,7 +10,7 @@ use std::ptr;
 
 use super::frame::Frame;
 use super::stack::{StackTop, USER_AREA};
-use crate::prim::atomic::{AtomicPtr, AtomicU8, AtomicU64, Ordering};
+use crate::prim::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 /// Longest status text, in bytes (S0-10).
 pub(crate) const STATUS_BYTES: usize = 31;
@@ -81,6 +81,8 @@ pub(crate) struct FiberTop {
     pub(crate) carried: Cell<*const ()>,
     /// Its own thread-locals; `wait::own_locals` knows the type. Null if it uses those of its worker's thread.
     pub(crate) own_locals: Cell<*const ()>,
+    /// One more than the worker on which it ran before it last parked, if it moves; 0: none is known.
+    last_worker: AtomicU32,
     /// For the recorder (`sched::flight`): when the fiber was last woken, in cycles, and by what; 0: it was not, or has had its turn.
     woken_at: AtomicU64,
     woken_by: AtomicU64,
@@ -222,6 +224,17 @@ impl FiberTop {
         let words = self.wake_words();
         self.woken_at.store(0, Ordering::Relaxed); // Relaxed: as above.
         words
+    }
+
+    /// A fiber that moves is let go by this worker.
+    pub(crate) fn note_worker(&self, worker: usize) {
+        self.last_worker.store(worker as u32 + 1, Ordering::Relaxed); // Relaxed: the commit of the park publishes it.
+    }
+
+    /// The worker that was noted. Asked by the thread that has the fiber in its hands.
+    pub(crate) fn last_worker(&self) -> Option<usize> {
+        // Relaxed: as above; that thread has claimed the wait.
+        (self.last_worker.load(Ordering::Relaxed) as usize).checked_sub(1)
     }
 
     /// Sets the status text, cut at 31 bytes (at a character boundary).

@@ -110,7 +110,7 @@ fn is_still(shared: &RuntimeShared) -> bool {
     let seats = 0..shared.seats.made();
     !shared.is_closing()
         && seats.clone().all(|seat| !shared.idle.is_awake(seat))
-        && seats.clone().all(|seat| shared.remotes[seat].fresh.is_empty())
+        && seats.clone().all(|seat| shared.remotes[seat].fresh.is_empty() && shared.remotes[seat].returns.is_empty())
         && shared.injector.is_empty_handshake()
 }
 

@@ -133,8 +133,9 @@ impl Sysmon {
             Some(watch) => watch.period().min(self.period),
             None => self.period,
         };
-        let deadlines = shared.remotes[..shared.seats.made()].iter().filter_map(|remote| remote.wheel.next_deadline());
-        match deadlines.min() {
+        let remotes = shared.remotes[..shared.seats.made()].iter();
+        let deadlines = remotes.flat_map(|remote| [remote.wheel.next_deadline(), remote.returns.since()]);
+        match deadlines.flatten().min() {
             None => period,
             Some(next) => {
                 let late =
@@ -150,6 +151,7 @@ impl Sysmon {
         for seat in 0..shared.seats.made() {
             // Deadlines above this bound are left for the next look, a tick later.
             self.pool.rescued_deadlines.add(shared.fire_deadlines(seat, due, MOST_DEADLINES));
+            shared.rescue_returns(seat, due);
         }
     }
 

@@ -13,6 +13,23 @@ use crate::fiber::top::CancelState;
 use crate::waiter::node::WaiterRef;
 use crate::waiter::record::ThreadRecord;
 
+/// What stays the same of a [`Here`] if its fiber goes on on another worker: for code that waits in between, or runs code that may.
+#[derive(Clone, Copy)]
+pub(crate) struct Owner<'a> {
+    pub(crate) waiter: WaiterRef,
+    pub(crate) state: &'a CancelState,
+    pub(crate) frame: Option<FrameRef>,
+}
+
+impl<'a> Owner<'a> {
+    /// On this fiber or thread: itself, with the worker that runs it now.
+    #[inline]
+    pub(crate) fn here(self) -> Here<'a> {
+        let worker = || current::worker().expect("a fiber runs on a worker");
+        Here { waiter: self.waiter, state: self.state, fiber: self.frame.map(|frame| (worker(), frame)) }
+    }
+}
+
 /// A fiber, or a plain thread.
 #[derive(Clone, Copy)]
 pub(crate) struct Here<'a> {
@@ -39,6 +56,11 @@ impl<'a> Here<'a> {
     /// This thread, which waits with this record.
     pub(crate) fn on_thread(record: &'static ThreadRecord) -> Self {
         Self { waiter: record.waiter_ref(), state: current::thread_cancel_state(), fiber: None }
+    }
+
+    /// Itself, without its worker.
+    pub(crate) fn owner(self) -> Owner<'a> {
+        Owner { waiter: self.waiter, state: self.state, frame: self.fiber.map(|(_, frame)| frame) }
     }
 
     /// The rules of cancellation that hold here. `None`: a plain thread that runs the body of no scope, which nothing cancels.

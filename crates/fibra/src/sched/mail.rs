@@ -42,6 +42,7 @@ impl Worker {
                 self.rules().cancel_started(self, root.map(|(root, _)| root), daemons_only, reason);
             }
             Command::CancelFiber(id) => self.rules().cancel_numbered(self, id),
+            Command::TakeReturns(_) => self.take_returns(),
             Command::Scope { scope, life, order } => self.rules().tell_children(self, scope, life, order),
         }
     }

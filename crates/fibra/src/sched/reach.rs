@@ -89,6 +89,11 @@ pub(crate) trait Reach {
     /// Answers a command that was posted to a seat without a worker: such a seat has no fibers and no differences.
     fn serve_vacant(&self, command: Self::Command);
 
+    /// A started fiber that is on no worker, because it moves. True: it was sent to where it last ran.
+    fn send_home(&self, _: &'static Self::Fiber) -> bool {
+        false
+    }
+
     /// A started fiber that is on no worker, because fibers of this runtime may move. True: it was sent on its way.
     fn send_adrift(&self, _: &'static Self::Fiber) -> bool {
         false
@@ -178,6 +183,7 @@ pub(crate) unsafe fn enqueue_from_outside<R: Reach>(runtime: &R, fiber: &'static
         runtime.visitors().enter();
     }
     match fiber.home() {
+        None if runtime.send_home(fiber) => {}
         None => inject(runtime, fiber.entry()),
         Some(_) if runtime.send_adrift(fiber) => {}
         // SAFETY: the caller's promise.

@@ -8,12 +8,14 @@ use std::any::Any;
 use std::task::Waker;
 
 use super::here::Here;
-use super::members::scope::{Order, ScopeRef};
+use super::members::scope::{Failure, InLife, Order, ScopeRef};
 use super::shared::RootRef;
 use super::timers::timing::ScopeTimer;
 use super::worker::Worker;
 use crate::driver::{Completion, Registrar};
 use crate::waiter::cancel_reason::ReasonKind;
+use crate::waiter::node::WaiterRef;
+use crate::waiter::revoke::Due;
 use crate::waiter::word::WaitKind;
 
 /// See the header; `cancel::Rules` answers.
@@ -48,6 +50,13 @@ pub(crate) trait CancelRules: std::fmt::Debug + Sync {
 
     /// On the worker's own stack: may the cancellation behind the flags end the wait that this fiber has just parked in?
     fn may_end_parked(&self, here: Here<'_>, kind: WaitKind) -> bool;
+
+    /// On the worker's own stack: the same about a fiber that it has let go on anywhere, and that had opened these scopes, of which this is
+    /// the outermost. Asked if a cancel flag is up.
+    fn may_end_elsewhere(&self, owner: WaiterRef, outermost: Option<InLife>) -> Option<Due<Failure>>;
+
+    /// The wait of the owner of this scope was ended for this failure, which cancels the scope. The caller has the owner in its hands.
+    fn settle(&self, failure: Failure);
 
     /// On a worker: cancels what it has started of this root (of all, if none is given); only daemons, if so said.
     fn cancel_started(&self, worker: &Worker, root: Option<RootRef>, daemons_only: bool, reason: ReasonKind);

@@ -66,6 +66,10 @@ impl Worker {
         self.publish_stack_counts();
         crate::fiber::trim::see_to_it();
         sleep::find_work(self);
+        // Relaxed: a hint. What was sent to a worker without work (`life::homing`) runs at once.
+        if self.remote().mail.has_commands.load(Ordering::Relaxed) {
+            self.look_around();
+        }
     }
 
     /// Every 61st turn: one from the injector before anything else.

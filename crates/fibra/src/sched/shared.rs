@@ -12,6 +12,7 @@ use super::dealing::LastDeal;
 use super::enqueue::QueueEnd;
 use super::idle::Idle;
 use super::kept::Kept;
+use super::life::homing::Returns;
 use super::members::root::Root;
 use super::members::scope::{Order, ScopeRef};
 use super::monitoring::StallConfig;
@@ -122,6 +123,8 @@ pub(crate) enum Command {
     CancelFiber(u64),
     /// Tell this to the started children of this scope in this life, and to the scopes that they have opened.
     Scope { scope: ScopeRef, life: u32, order: Order<ReasonKind> },
+    /// Fibers that move have come back to this seat, which is yours: take them (`life::homing`).
+    TakeReturns(usize),
 }
 
 /// A scope of a plain thread.
@@ -208,6 +211,8 @@ pub(crate) struct Remote {
     pub(crate) coming: AtomicU64,
     /// How the last spread fiber found this worker.
     pub(crate) last_deal: LastDeal,
+    /// Fibers that move, last ran here, and were woken elsewhere while this worker had nothing to do.
+    pub(crate) returns: Returns,
     /// Deadlines that fire even if this worker is stuck.
     pub(crate) wheel: CacheLine<Wheel<WheelDue>>,
     /// The driver of the seat while it has no worker, once it had one.
@@ -225,6 +230,7 @@ impl Remote {
             kicker: OnceLock::new(),
             coming: AtomicU64::new(0),
             last_deal: LastDeal::default(),
+            returns: Returns::new(),
             wheel: CacheLine(Wheel::new()),
             spare: Mutex::new(None),
             thread: AtomicU32::new(0),
@@ -587,9 +593,14 @@ impl Reach for RuntimeShared {
                     call_wakers(complete_wait(waiter, ticket, ARM_FIRST, QueueEnd::Tail).into_iter().collect());
                 }
             }
+            Command::TakeReturns(seat) => _ = self.rescue_returns(seat, u64::MAX),
             // No fiber has started there.
             Command::Cancel { .. } | Command::CancelFiber(_) | Command::Scope { .. } => {}
         }
+    }
+
+    fn send_home(&self, frame: FrameRef) -> bool {
+        frame.has(flag::MOVES) && self.sends_back(frame, None)
     }
 
     #[cfg(feature = "unstable-migration")]

@@ -20,7 +20,7 @@ use crate::prim::policy;
 use crate::sched::complete::complete_wait;
 use crate::sched::current;
 use crate::sched::enqueue::QueueEnd;
-use crate::sched::here::Here;
+use crate::sched::here::{Here, Owner};
 use crate::sched::members::scope::{Closed, NEVER, Opening, PanicSlot, Reach, ScopeRecord, ScopeRef, Unstarted};
 use crate::sched::shared::{OutsideScope, RootRef, RuntimeShared};
 use crate::sched::timers::heap::Timer;
@@ -95,6 +95,8 @@ pub(crate) fn run<T>(
     let Some(here) = Here::new() else {
         panic!("fibra: {what} where nothing can wait: on a worker's own stack, or in a thread that is torn down")
     };
+    // (A fiber that moves may come back from its body on another worker.)
+    let owner = here.owner();
     // Kept for a plain thread: a fiber keeps its runtime by itself.
     let runtime: Arc<RuntimeShared>;
     let (outsider, open) = match here.fiber {
@@ -103,7 +105,9 @@ pub(crate) fn run<T>(
                 !frame.has(flag::NO_SUSPEND),
                 "fibra: {what} inside `no_suspend`: it would have to wait for its children"
             );
-            (None, Open::new(here, &worker.shared, root_of(worker), options, true, site))
+            // SAFETY: the runtime outlives its fibers, of which the caller is one.
+            let shared = unsafe { RuntimeShared::of(frame) };
+            (None, Open::new(owner, shared, root_of(worker), options, true, site))
         }
         None => {
             assert!(
@@ -115,7 +119,7 @@ pub(crate) fn run<T>(
             runtime = entered;
             let shared = &runtime;
             let counted = shared.fork_epoch == crate::monitor::fork::epoch() && shared.root.try_add();
-            let open = Open::new(here, shared, shared.root, options, counted, site);
+            let open = Open::new(owner, shared, shared.root, options, counted, site);
             if counted {
                 let (scope, life, shielded) = (open.scope, open.scope.life(), open.shielded);
                 shared.outside_scopes.lock().push(OutsideScope { scope, life, shielded });
@@ -140,7 +144,7 @@ pub(crate) fn run<T>(
     };
     if failed {
         let reason = match &result {
-            Err(payload) if is_cancellation(&**payload) => here.reason(),
+            Err(payload) if is_cancellation(&**payload) => owner.here().reason(),
             _ => None,
         };
         scope.cancel(scope.life(), &reason.unwrap_or(CancelReason::Failed), Reach::Children);
@@ -153,7 +157,7 @@ pub(crate) fn run<T>(
     }
     // The children's work is not done: the scope does not count as a success, even if the body had nothing left to do. Where nothing is
     // unwound (cooperative cancellation) there has to be a value.
-    let cut_short = result.is_ok() && scope.was_cut_short() && !here.is_cooperative();
+    let cut_short = result.is_ok() && scope.was_cut_short() && !owner.here().is_cooperative();
     let cut_short_by_panic = scope.was_cut_short_by_panic();
     let (closed, outer_cancelled) = open.close();
     if let Some(outsider) = outsider {
@@ -187,7 +191,7 @@ fn around(scope: Option<ScopeRef>) -> impl Iterator<Item = ScopeRef> {
 
 /// An open scope, on its owner.
 struct Open<'a, 'b> {
-    here: Here<'a>,
+    owner: Owner<'a>,
     scope: ScopeRef,
     options: &'b Options,
     shielded: bool,
@@ -204,14 +208,14 @@ struct Open<'a, 'b> {
 impl<'a, 'b> Open<'a, 'b> {
     /// `counted`: the runtime lives, and a worker of it keeps the deadline.
     fn new(
-        here: Here<'a>,
+        owner: Owner<'a>,
         shared: &'b RuntimeShared,
         run: RootRef,
         options: &'b Options,
         counted: bool,
         site: &'static Location<'static>,
     ) -> Self {
-        let state = here.state;
+        let (here, state) = (owner.here(), owner.state);
         let hold = here.hold();
         let was_unwinding = here.is_unwinding();
         let outer = here.innermost();
@@ -222,7 +226,8 @@ impl<'a, 'b> Open<'a, 'b> {
             shared,
             run,
             &Opening {
-                owner: here.waiter,
+                owner: owner.waiter,
+                moves: owner.frame.is_some_and(|frame| frame.has(flag::MOVES)),
                 outer,
                 shielded,
                 hold,
@@ -242,7 +247,7 @@ impl<'a, 'b> Open<'a, 'b> {
             here.enter_unwinding()
         });
         let open = Self {
-            here,
+            owner,
             scope,
             options,
             shielded,
@@ -256,13 +261,12 @@ impl<'a, 'b> Open<'a, 'b> {
     }
 
     fn begin(mut self, is_outermost: bool, deadline: u64) -> Self {
-        let state = self.here.state;
+        let (here, state) = (self.owner.here(), self.owner.state);
+        let parent = here.parent();
         // A scope that is opened behind a shield is not found from outside: a cancellation of the fiber does not concern it, nor the scopes
         // that are opened in it.
-        if is_outermost && !self.shielded {
-            if let Some(parent) = self.here.scope() {
-                self.scope.inherit_draining(parent);
-            }
+        let is_found = is_outermost && !self.shielded;
+        if is_found {
             // Release: pairs with the acquire in `sched::members::scope`, from which a canceller comes to the scope.
             state.outermost.store(self.scope.as_ptr().cast_mut(), Ordering::Release);
         }
@@ -271,12 +275,17 @@ impl<'a, 'b> Open<'a, 'b> {
         let raise = flag::OPEN_SCOPES | cleanup | flag::BARRIER.only_if(self.shielded);
         // A canceller of the fiber sets its flag in the same word. If it comes later, it finds the scope; if it came earlier, its flag is
         // seen here.
-        let before = self.here.waiter.get().flags.announce(raise);
+        let before = self.owner.waiter.get().flags.announce(raise);
         self.lower = raise.without(before);
+        // After that, and by the lock of the scope around it: there it is noted that it drains, before the flags of a fiber that moves
+        // are looked at. So either this scope is found, or it finds the note.
+        if is_found && let Some(parent) = parent {
+            self.scope.inherit_draining(parent);
+        }
         // Not behind a shield, this one's or that of a scope around it.
         if before.among(flag::CANCEL | flag::BARRIER) == flag::CANCEL
             && !self.shielded
-            && let Some(reason) = self.here.reason()
+            && let Some(reason) = here.reason()
         {
             self.cancel(&reason);
         }
@@ -289,8 +298,14 @@ impl<'a, 'b> Open<'a, 'b> {
             } else {
                 let due = ScopeDue { scope: self.scope, life: self.scope.life(), what: ScopeTimer::Deadline };
                 let due = WheelDue::Scope(due);
-                self.timer = Some(match self.here.fiber {
-                    Some((worker, _)) => (worker.index, worker.set_wheel_timer(due, deadline)),
+                self.timer = Some(match here.fiber {
+                    Some((worker, frame)) => {
+                        if frame.has(flag::MOVES) {
+                            // As its waits with a deadline: `FiberParker::leave_anywhere_until`.
+                            self.shared.late.begin();
+                        }
+                        (worker.index, worker.set_wheel_timer(due, deadline))
+                    }
                     // A plain thread's: kept by the first worker.
                     None => (0, self.shared.set_wheel_timer(0, due, deadline)),
                 });
@@ -306,13 +321,13 @@ impl<'a, 'b> Open<'a, 'b> {
     /// An unwinding of the body, if there was one, has arrived here.
     fn body_has_ended(&self, unwound: bool) {
         if unwound {
-            self.here.state.unwinding.set(false);
+            self.owner.state.unwinding.set(false);
         }
     }
 
     /// Closes the scope. True: an enclosing, unshielded scope is cancelled as well.
     fn close(self) -> (Closed, bool) {
-        let (here, scope) = (self.here, self.scope);
+        let (here, scope) = (self.owner.here(), self.scope);
         let state = here.state;
         for token in &self.options.tokens {
             token.unsubscribe(scope);

@@ -14,8 +14,8 @@ use std::ptr;
 
 use super::reason::WaitReason;
 use crate::fiber::donor::Donor;
-use crate::fiber::frame::{FrameRef, flag};
-use crate::fiber::top::FiberTop;
+use crate::fiber::frame::{FrameRef, NO_HOME, flag};
+use crate::fiber::top::{CancelState, FiberTop};
 use crate::prim::bug::seeded_bug;
 use crate::prim::thread_pointer;
 use crate::sched::current;
@@ -119,9 +119,25 @@ pub(crate) fn stay_with_local_fibers(worker: &Worker) {
     }
 }
 
+/// Do the scopes that are open on this fiber let it move? Not if one was opened behind a shield, or by a destructor during unwinding: then
+/// not every scope concerns it, and only its worker can judge that. Otherwise each scope was opened by a fiber that moves, and so no worker
+/// counts plainly in it.
+fn may_move_within_scopes(worker: &Worker, frame: FrameRef, state: &CancelState) -> bool {
+    if state.open.get().is_null() {
+        return true;
+    }
+    if state.shields.get() != 0 || state.cleanups.get() != 0 || frame.has(flag::BARRIER | flag::CLEANUP) {
+        return false;
+    }
+    let mut scopes = Here::on(worker, frame).open_scopes();
+    let are_free = scopes.all(|scope| scope.home() == NO_HOME && scope.hold.get() == 0);
+    debug_assert!(are_free, "a scope that was opened while the fiber stayed was left open");
+    are_free
+}
+
 /// How a fiber with thread-locals of its own suspends: so that it goes on on any worker, if it may and nothing binds it to this one. What
-/// binds it: local fibers of its own; an open scope, a shield, cancellation or an unwinding,
-/// which its worker has to judge; a wait that cancellation cannot end; the poll of a future.
+/// binds it: local fibers of its own; a shield, cancellation or an unwinding, which its worker has to judge, also around an open scope; a
+/// wait that cancellation cannot end, other than that for the end of a scope; the poll of a future.
 #[inline(never)]
 fn signal_of(worker: &Worker, frame: FrameRef, locals: &OwnLocals, signal: usize) -> usize {
     let is_free = frame.has(flag::MOVES) && !locals.stays.get();
@@ -134,11 +150,13 @@ fn signal_of(worker: &Worker, frame: FrameRef, locals: &OwnLocals, signal: usize
         return signal;
     }
     let Some(top) = frame.top() else { return signal };
-    if top.polls.get() != 0 || !top.cancel.open.get().is_null() {
+    if top.polls.get() != 0 || !may_move_within_scopes(worker, frame, &top.cancel) {
         return signal;
     }
     let reason = || WaitReason::from_bits(FiberTop::reason_of(top.wait_words().0));
-    let is_binding = || reason().is_none_or(WaitReason::is_binding);
+    // (The children of a scope may borrow from its owner's stack, which stays where it is while the owner moves: so waits for its end
+    // do not bind.)
+    let is_binding = || reason().is_none_or(|reason| reason.is_binding() && reason != WaitReason::ScopeEnd);
     match signal {
         signal::YIELD => signal::YIELD_MOVING,
         // (If it has a deadline, its timer is where any worker may take it back: `FiberParker::leave_anywhere_until`.)

@@ -38,6 +38,45 @@ pub(crate) fn commit(waiter: &Waiter, is_due: impl FnOnce(WaitKind) -> bool) -> 
     Commit::Parked
 }
 
+/// Why the wait of a waiter that was let go is to end as cancelled. `S`: what is to be settled with it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Due<S> {
+    /// It is cancelled, or a scope whose body it runs.
+    Cancelled,
+    /// Something has happened that becomes a cancellation because the waiter was found waiting.
+    Settle(S),
+}
+
+/// [`commit`] of a waiter that may run anywhere from then on, and may have gone on, or ended, before this returns. So `judge`, which is
+/// asked if a cancel flag is up, looks only at what locks guard; and it changes nothing: what it says was true of this wait only if the
+/// wait is then claimed here, and only then is it settled, before the caller lets the waiter go on.
+#[inline(always)]
+pub(crate) fn commit_and_let_go<S>(waiter: &Waiter, judge: impl Fn() -> Option<Due<S>>, settle: impl Fn(S)) -> Commit {
+    let mut owed = None;
+    let committed = commit(waiter, |kind| {
+        // (A wait behind a shield stays with its worker: see `wait::own_locals`.)
+        let asked = matches!(kind, WaitKind::Revocable | WaitKind::Watching);
+        match asked.then(&judge).flatten() {
+            None => false,
+            Some(Due::Cancelled) => true,
+            Some(Due::Settle(what)) if seeded_bug("let_go_settles_first") => {
+                settle(what);
+                true
+            }
+            Some(Due::Settle(what)) => {
+                owed = Some(what);
+                true
+            }
+        }
+    });
+    if committed == Commit::Requeue
+        && let Some(owed) = owed
+    {
+        settle(owed);
+    }
+    committed
+}
+
 /// A flag came up while this wait began. `seen` names the wait: another life of the record, with another ticket, may have begun since the
 /// commit.
 #[cold]

@@ -36,6 +36,7 @@ mod migration;
 mod misuse_is_located;
 mod monitor_goes_on;
 mod moving_fibers;
+mod moving_fibers_in_scopes;
 mod moving_libraries;
 mod names;
 mod narrow_windows;

@@ -68,9 +68,9 @@ fn an_address_of_a_thread_local_is_kept_over_moves() {
     });
 }
 
-// What it shares with local fibers need not be `Send`: from the first local fiber on it stays with them. In a scope it stays, too.
+// What it shares with local fibers need not be `Send`: from the first local fiber on it stays with them.
 #[test]
-fn it_stays_with_local_fibers_and_in_scopes() {
+fn it_stays_with_local_fibers() {
     let _watchdog = support::watchdog(60);
     with_moves(|| {
         let moves = || {
@@ -78,8 +78,6 @@ fn it_stays_with_local_fibers_and_in_scopes() {
             fibra::yield_now();
             system_thread() != before
         };
-        assert!(moves() && moves());
-        fibra::scope(|_| assert!(!moves() && !moves()));
         assert!(moves() && moves());
         let shared = std::rc::Rc::new(Cell::new(0));
         let local = {
@@ -471,4 +469,97 @@ fn fibers_that_move_count_as_parked_while_they_wait() {
     drop(tx);
     fibers.into_iter().for_each(|fiber| assert!(fiber.join().unwrap()));
     assert_eq!(parked(), 0);
+}
+
+/// Two workers; a fiber that moves and listens; and on each worker a fiber that calls `body`, once both are there: with whether that is
+/// the worker on which the listener waits, what wakes the listener, and a flag that it sets then. Gives its threads before and after.
+fn with_listener(
+    body: impl Fn(bool, &fibra::channel::Sender<()>, &AtomicBool) + Send + Sync + 'static,
+) -> Option<(i32, i32)> {
+    let runtime = Runtime::builder().workers(2).max_workers(2).build().unwrap();
+    // (From a thread that is no worker: nothing but what is said is on the two.)
+    let _entered = runtime.handle().enter();
+    let (tx, rx) = fibra::channel::unbounded::<()>();
+    let (tell, told) = fibra::channel::unbounded::<i32>();
+    let stop = Arc::new(AtomicBool::new(false));
+    let listener = {
+        let stop = stop.clone();
+        start_moving(move || {
+            tell.send(system_thread()).unwrap();
+            rx.recv().unwrap();
+            stop.store(true, Ordering::Relaxed);
+            tell.send(system_thread()).unwrap();
+        })
+    };
+    let listener = listener?;
+    let home = told.recv().unwrap();
+    support::eventually(|| runtime.metrics().parked == 1, || format!("{:?}", runtime.metrics()));
+    let (started, body) = (Arc::new(fibra::sync::Barrier::new(2)), Arc::new(body));
+    let both: Vec<_> = (0..2)
+        .map(|_| {
+            let (stop, started, body, tx) = (stop.clone(), started.clone(), body.clone(), tx.clone());
+            let body = move || {
+                started.wait();
+                body(system_thread() == home, &tx, &stop);
+            };
+            Builder::new().spread().spawn(body).unwrap()
+        })
+        .collect();
+    let after = told.recv().unwrap();
+    both.into_iter().for_each(|fiber| fiber.join().unwrap());
+    listener.join().unwrap();
+    Some((home, after))
+}
+
+fn spin_until(flag: &AtomicBool) {
+    while !flag.load(Ordering::Relaxed) {
+        std::hint::spin_loop();
+    }
+}
+
+// S1-92: a fiber that moves goes on where it last ran, if that worker has nothing to do: it is woken on another one, or by a thread that is
+// none. (The other one computes until then, and so cannot take it.)
+#[test]
+fn a_woken_fiber_prefers_the_worker_where_it_last_ran() {
+    let _watchdog = support::watchdog(60);
+    for round in 0..10 {
+        let moved = with_listener(move |is_home, tx, stop| {
+            if is_home {
+                return;
+            }
+            let workers = || fibra::Handle::current().metrics().workers;
+            while !workers().iter().any(|worker| worker.state == fibra::WorkerState::Sleep) {
+                std::hint::spin_loop();
+            }
+            if round % 2 == 0 {
+                tx.send(()).unwrap();
+            } else {
+                let tx = tx.clone();
+                std::thread::spawn(move || tx.send(()).unwrap()).join().unwrap();
+            }
+            spin_until(stop);
+        });
+        let Some((home, after)) = moved else { return };
+        assert_eq!(after, home, "round {round}");
+    }
+}
+
+// S1-94: but not while that worker computes.
+#[test]
+fn a_woken_fiber_does_not_wait_for_the_worker_where_it_last_ran() {
+    let _watchdog = support::watchdog(60);
+    for _ in 0..5 {
+        let computes = AtomicBool::new(false);
+        let moved = with_listener(move |is_home, tx, stop| {
+            if is_home {
+                computes.store(true, Ordering::Relaxed);
+                spin_until(stop);
+            } else {
+                spin_until(&computes);
+                tx.send(()).unwrap();
+            }
+        });
+        let Some((home, after)) = moved else { return };
+        assert_ne!(after, home);
+    }
 }

@@ -9,6 +9,7 @@
 //! starting.rs    a start with something to consider: cancelled, a daemon, hooks
 //! migrate.rs     started fibers that move (`unstable-migration`)
 //! moving.rs      started fibers that move because they have thread-locals of their own
+//! homing.rs      where these go when they are woken
 //! ```
 //!
 //! Above: the worker's loop. Below: `queue`, `members`, `fiber`, `waiter`.
@@ -17,6 +18,8 @@
 pub(super) mod binding;
 #[cfg(not(any(loom, shuttle)))]
 mod ending;
+#[cfg(not(any(loom, shuttle)))]
+pub(crate) mod homing;
 #[cfg(all(not(any(loom, shuttle)), feature = "unstable-migration"))]
 pub(crate) mod migrate;
 #[cfg(all(test, any(loom, shuttle)))]

@@ -1,8 +1,8 @@
 //! Started fibers that go on on any worker: those with thread-locals of their own whose author has said that they may (`MOVES`).
 //!
 //! Such a fiber that suspends is between two runs what a task is between two polls: it belongs to no worker, is known to the runtime
-//! (`Shared::tasks`, where cancellation and shutdown find it), and is stealable work once it is woken, where it was woken. Unlike a task it
-//! keeps its stack. So wakes, queues, stealing, cancellation and shutdown know nothing of it.
+//! (`Shared::tasks`, where cancellation and shutdown find it), and is stealable work once it is woken (`homing.rs` says where). Unlike a
+//! task it keeps its stack, and may have scopes open. So wakes, stealing and shutdown know nothing of it.
 //!
 //! ```text
 //! runs on A ── let_move (on A's scheduler stack) ──▶ on no worker ── entry in a deque or in the injector ── go_on_here ──▶ runs on B
@@ -16,11 +16,12 @@
 
 use crate::fiber::frame::{FrameRef, NO_HOME};
 use crate::prim::atomic::Ordering;
+use crate::sched::members::scope::ScopeRecord;
 use crate::sched::queue::Entry;
 use crate::sched::staff::seats;
 use crate::sched::worker::Worker;
 use crate::waiter::revoke;
-use crate::waiter::word::{Commit, WaitKind};
+use crate::waiter::word::Commit;
 
 /// 1 if the record of a suspended fiber says that it waits, and did not just yield: from before it leaves its stack until it goes on there.
 fn is_waiting(frame: FrameRef) -> i64 {
@@ -36,9 +37,17 @@ impl Worker {
         // Relaxed: a gauge; the worker that runs the fiber again takes it back.
         self.shared.moving_parked.fetch_add(is_waiting(frame), Ordering::Relaxed);
         if parks {
-            // It holds nothing off and has no scope open (`wait::own_locals`), so a cancellation that comes now is due. It is not looked at
-            // any closer: from the commit on the fiber may run elsewhere. A select that has an arm for it watches, and learns of it, too.
-            match revoke::commit(&frame.waiter, |kind| matches!(kind, WaitKind::Revocable | WaitKind::Watching)) {
+            if let Some(top) = frame.top() {
+                top.note_worker(self.index);
+            }
+            // It holds nothing off (`wait::own_locals`), so a cancellation that comes now is due: that of the fiber, and that of each scope
+            // which is open on it. From the commit on the fiber may run elsewhere: what is needed of its own is read before.
+            // (A select that has an arm for cancellation watches, and learns of it, too.)
+            let (rules, owner) = (self.rules(), frame.waiter_ref());
+            let outermost = frame.top().and_then(|top| ScopeRecord::outermost(&top.cancel));
+            let outermost = outermost.map(|scope| (scope, scope.life()));
+            let judge = || rules.may_end_elsewhere(owner, outermost);
+            match revoke::commit_and_let_go(&frame.waiter, judge, |failure| rules.settle(failure)) {
                 // From here on it may run anywhere.
                 Commit::Parked => {}
                 Commit::Requeue => self.push_fresh(frame),

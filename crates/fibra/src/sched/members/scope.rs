@@ -36,6 +36,7 @@ use std::sync::Arc;
 
 use super::root::{Holders, Root, RootWaiter};
 use crate::fiber::frame::{Frame, FrameRef, NO_HOME};
+use crate::fiber::top::CancelState;
 use crate::prim::atomic::{AtomicBool, AtomicU32, Ordering};
 use crate::prim::slab::{Cache, Free, Never, Record, Slab};
 use crate::prim::spin::SpinLock;
@@ -75,7 +76,7 @@ pub(crate) struct ScopeRecord {
     pub(crate) limited: Cell<bool>,
     /// How long shields hold after the scope was cancelled, in nanoseconds.
     pub(crate) grace: Cell<u64>,
-    // Touched by the home worker only.
+    // Touched by the home worker only. (Without one, by none.)
     local: Cell<i64>,
     pub(in crate::sched) started: Cell<*const Frame>,
 
@@ -231,6 +232,13 @@ impl ScopeState {
 #[derive(Default)]
 pub(crate) struct Watchers(pub(crate) Option<WaitList>);
 
+/// A child's failure that no joiner has taken, and that becomes a cancellation of this scope, for this reason: its owner waits for
+/// something else.
+pub(crate) struct Failure {
+    pub(crate) of: InLife,
+    pub(crate) reason: CancelReason,
+}
+
 /// How much of a scope is cancelled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Reach {
@@ -285,6 +293,8 @@ pub(in crate::sched) type ScopeCache = Cache<ScopeRecord>;
 pub(crate) struct Opening {
     pub(crate) owner: WaiterRef,
     pub(crate) outer: Option<ScopeRef>,
+    /// The owner may go on on another worker while the scope is open: no worker counts plainly.
+    pub(crate) moves: bool,
     /// Cancellation of outer scopes does not concern this one.
     pub(crate) shielded: bool,
     pub(crate) hold: u32,
@@ -337,6 +347,12 @@ impl ScopeRecord {
         unsafe { scope.cast::<ScopeRecord>().as_ref() }
     }
 
+    /// The outermost scope that is open on this fiber, unless it was opened behind a shield.
+    pub(crate) fn outermost(state: &CancelState) -> Option<ScopeRef> {
+        // Acquire: pairs with the release in `scope::body`, when the scope was opened.
+        Self::from_ptr(state.outermost.load(Ordering::Acquire))
+    }
+
     pub(crate) fn as_ptr(&'static self) -> *const () {
         ptr::from_ref(self).cast()
     }
@@ -376,7 +392,7 @@ impl ScopeRecord {
         record.root.reset();
         record.shared.set(shared);
         record.run.set(Some(run));
-        let home = worker.filter(|_| !shared.migrates()).map_or(NO_HOME, |worker| worker.index as u32);
+        let home = worker.filter(|_| !how.moves && !shared.migrates()).map_or(NO_HOME, |worker| worker.index as u32);
         // Relaxed: no other thread knows of the scope yet; see the field.
         record.home.store(home, Ordering::Relaxed);
         record.outer.set(how.outer);

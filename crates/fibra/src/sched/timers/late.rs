@@ -77,6 +77,7 @@ impl Worker {
         for seat in self.others() {
             // (Without its lock, if nothing is late there.)
             self.shared.fire_deadlines(seat, due, MOST_FOR_OTHERS);
+            self.take_late_returns_of(seat, now);
         }
     }
 
@@ -89,7 +90,11 @@ impl Worker {
     #[cold]
     #[inline(never)]
     fn sees_late_of_others(&self) -> bool {
-        let is_late = |next: u64| next.saturating_add(LATE_FOR_OTHERS) <= policy::now();
-        self.others().any(|seat| self.shared.remotes[seat].wheel.next_deadline().is_some_and(is_late))
+        let now = policy::now();
+        let is_late = |next: u64| next.saturating_add(LATE_FOR_OTHERS) <= now;
+        self.others().any(|seat| {
+            let remote = &self.shared.remotes[seat];
+            remote.wheel.next_deadline().is_some_and(is_late) || remote.returns.is_late(now)
+        })
     }
 }

@@ -18,7 +18,7 @@ use crate::wait::waitable::{Published, linked_or};
 use crate::waiter::cancel_reason::ReasonKind;
 use crate::waiter::node::{Waiter, WaiterKind};
 use crate::waiter::record::Claimed;
-use crate::waiter::revoke;
+use crate::waiter::revoke::{self, Due};
 use crate::waiter::word::{ARM_FIRST, Commit, WaiterState, WakerNotice, Word};
 
 /// One fiber, its worker's queue, and one object that it waits on.
@@ -31,6 +31,22 @@ struct World {
     object: Mutex<Object>,
     queue: Mutex<usize>,
     bell: Condvar,
+    scope: Mutex<Scope>,
+}
+
+/// What the lock of a scope guards whose body the fiber runs.
+#[derive(Default)]
+struct Scope {
+    is_cancelled: bool,
+    /// A child has failed, and no join has taken that.
+    has_failure: bool,
+}
+
+impl Scope {
+    /// As `cancel::scopes` judges for a worker that has let the owner go.
+    fn is_due(&self) -> Option<Due<()>> {
+        if self.is_cancelled { Some(Due::Cancelled) } else { self.has_failure.then_some(Due::Settle(())) }
+    }
 }
 
 // SAFETY: the cells are guarded by the protocol under test; loom checks them.
@@ -109,6 +125,7 @@ impl World {
             object: Mutex::default(),
             queue: Mutex::new(0),
             bell: Condvar::new(),
+            scope: Mutex::default(),
         })
     }
 
@@ -136,6 +153,21 @@ impl World {
             Commit::Parked => {}
             Commit::Requeue => self.enqueue(),
         }
+        self.go_on();
+    }
+
+    /// The same of a fiber that may go on anywhere, by the worker that lets it go: [`go_on`](Self::go_on) is on another thread.
+    fn let_go(&self) {
+        self.touch_stack();
+        let settle = |()| self.scope.lock().is_cancelled = true;
+        match revoke::commit_and_let_go(self.fiber, || self.scope.lock().is_due(), settle) {
+            Commit::Parked => {}
+            Commit::Requeue => self.enqueue(),
+        }
+    }
+
+    /// A worker takes the fiber out of the queue.
+    fn go_on(&self) {
         let mut queued = self.queue.lock();
         while *queued == 0 {
             queued = self.bell.wait(queued);
@@ -172,6 +204,34 @@ impl World {
 
     fn cancel(&self) {
         revoke::request(self.waiter(), ReasonKind::Handle, |_| self.enqueue());
+    }
+
+    /// Cancels the fiber's scope, as `cancel::scopes` does.
+    fn cancel_scope(&self) {
+        let mut scope = self.scope.lock();
+        scope.is_cancelled = true;
+        self.fiber.flags.announce(flag::CANCEL_BODY);
+        revoke::interrupt(self.waiter(), |_| self.enqueue());
+    }
+
+    /// A child fails, as in `cancel::failure`: if the owner is found waiting, that cancels the scope.
+    fn child_fails(&self) {
+        loop {
+            let mut scope = self.scope.lock();
+            scope.has_failure = true;
+            self.fiber.flags.announce(flag::CANCEL_BODY);
+            let seen = self.word().look_after_flag();
+            if seen.is(WaiterState::Parking) && !seen.is_claimed() {
+                drop(scope);
+                thread::yield_now();
+                continue;
+            }
+            if seen.is_waiting() {
+                scope.is_cancelled = true;
+                revoke::interrupt(self.waiter(), |_| self.enqueue());
+            }
+            return;
+        }
     }
 
     /// Does what a waker of the fiber does.
@@ -457,5 +517,61 @@ fn model_one_of_two_starts_it() {
         }
         let theirs = thief.join().unwrap();
         assert!(mine != theirs, "started by both, or by neither");
+    });
+}
+
+// A scope is cancelled while its owner, which moves, is let go by its worker: the wait ends as cancelled, whichever side learns of it.
+#[test]
+fn model_cancelled_scope_against_letting_go() {
+    check(3, || {
+        let world = World::new();
+        let canceller = spawn(&world, World::cancel_scope);
+        world.word().begin_park(WaitKind::Revocable);
+        let worker = spawn(&world, World::let_go);
+        world.go_on();
+        assert_eq!(world.word().snapshot().arm(), ARM_CANCEL);
+        worker.join().unwrap();
+        canceller.join().unwrap();
+        world.assert_quiet();
+    });
+}
+
+// A child completes its owner's wait, and then fails. The worker that has let the owner go may learn of the failure when the owner goes on
+// elsewhere already, about to join that child: the scope is not cancelled for a wait that was over before.
+#[test]
+fn model_failure_after_a_wait_against_letting_go() {
+    check(2, || {
+        let world = World::new();
+        let ticket = world.word().begin_park(WaitKind::Revocable);
+        let worker = spawn(&world, World::let_go);
+        let child = spawn(&world, move |world| {
+            assert!(world.complete(ticket, ARM_FIRST, 7));
+            world.child_fails();
+        });
+        world.go_on();
+        assert_eq!((world.word().snapshot().arm(), world.take_slot()), (ARM_FIRST, 7));
+        child.join().unwrap();
+        world.scope.lock().has_failure = false;
+        worker.join().unwrap();
+        assert!(!world.scope.lock().is_cancelled, "cancelled for a failure that was joined");
+        world.assert_quiet();
+    });
+}
+
+// A child fails while its owner is let go: the one or the other finds that the owner waits for something else, and the scope is cancelled.
+#[test]
+fn model_failure_against_letting_go() {
+    check(2, || {
+        let world = World::new();
+        let child = spawn(&world, World::child_fails);
+        world.word().begin_park(WaitKind::Revocable);
+        let worker = spawn(&world, World::let_go);
+        world.go_on();
+        assert_eq!(world.word().snapshot().arm(), ARM_CANCEL);
+        // What the fiber unwinds for, from the moment on in which it runs.
+        assert!(world.scope.lock().is_cancelled);
+        worker.join().unwrap();
+        child.join().unwrap();
+        world.assert_quiet();
     });
 }
