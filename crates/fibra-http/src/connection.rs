@@ -25,7 +25,7 @@ use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Duration;
 
-use fibra::Place;
+use fibra::BetterPlace;
 use fibra::time::Instant;
 
 use crate::body::{self, Body};
@@ -134,7 +134,7 @@ pub(crate) enum End {
     /// Another protocol takes over.
     TakenOver,
     /// It has not ended: between two requests, it should go on elsewhere.
-    Moving(Place),
+    Moving(BetterPlace),
 }
 
 /// Bytes that came: `buffer[start..end]`.

@@ -22,7 +22,7 @@ use std::time::Duration;
 use fibra::net::{TcpListener, TcpStream, ToSocketAddrs};
 use fibra::sync::Event;
 use fibra::time::Instant;
-use fibra::{CancelToken, Place, Scope};
+use fibra::{BetterPlace, CancelToken, Scope};
 
 use crate::connection::{Connection, End, guarded, pass_on_cancellation};
 use crate::crowd::{Crowd, Seat};
@@ -185,9 +185,9 @@ impl Builder {
         self
     }
 
-    /// Whether a connection may go on on another worker between two requests, where [`fibra::better_place`] says so: then it leaves a worker that
-    /// is saturated or stands down. It goes on in a new fiber, so fiber-locals and the fiber's number are those of a run of requests and not of
-    /// the connection. True; with several [`listeners`](Self::listeners) connections stay in any case.
+    /// Whether a connection may go on on another worker between two requests, where [`fibra::better_place`] says so: then it leaves a
+    /// worker that is saturated or stands down. It goes on in a new fiber, so fiber-locals and the fiber's number are those of a run of
+    /// requests and not of the connection. True; with several [`listeners`](Self::listeners) connections stay in any case.
     ///
     /// ```
     /// use fibra_http::Server;
@@ -650,7 +650,7 @@ impl<W, F> Attendant<W, F> {
     }
 
     /// Goes on with a connection on a new fiber, or on this one if none can be started.
-    fn go_on<T, R>(self: Arc<Self>, place: Place, connection: Connection<T>, seat: Seat, from: Option<SocketAddr>)
+    fn go_on<T, R>(self: Arc<Self>, place: BetterPlace, connection: Connection<T>, seat: Seat, from: Option<SocketAddr>)
     where
         T: Transport,
         W: Send + Sync + 'static,

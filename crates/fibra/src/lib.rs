@@ -151,7 +151,7 @@ mod public {
         remaining, scope, timeout, try_scope,
     };
     pub use crate::task::{
-        Builder, Fiber, FiberId, FiberLocal, JoinError, JoinFuture, JoinHandle, JoinNext, JoinSet, Place, any,
+        BetterPlace, Builder, Fiber, FiberId, FiberLocal, JoinError, JoinFuture, JoinHandle, JoinNext, JoinSet, any,
         better_place, block_on, blocking, cancel_reason, checkpoint, compute, current, is_cancelled, join, join_all,
         no_suspend, par_map, race, shield, spawn, spawn_blocking, spawn_future, spawn_local, try_join_all, yield_now,
     };

@@ -4,9 +4,10 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::support::{Running, eventually, serve_on, watchdog};
+use fibra::time::Instant;
 use fibra_http::{IntoResponse, Request, Server};
 
 /// A grace that no test reaches.

@@ -104,8 +104,8 @@ pub struct PoolMetrics {
     pub negative_streak_max: u64,
     /// Deadlines of scopes that the system monitor fired because the worker that kept them was stuck.
     pub rescued_deadlines: u64,
-    /// On how many of the workers that stay work is kept that [could go on elsewhere](crate::better_place). Less than there are: it is gathered, because
-    /// workers got in each other's way.
+    /// On how many of the workers that stay work is kept that [could go on elsewhere](crate::better_place). Less than there are: it is
+    /// gathered, because workers got in each other's way.
     pub gathered_on: usize,
 }
 

@@ -1,17 +1,17 @@
 //! On which worker work goes on that could as well begin anew: a connection between two requests, say.
 //!
 //! A started fiber stays on its worker. But between two requests a connection is a few values that can be sent: its fiber may end, and
-//! another go on with them elsewhere. Such work asks [`Worker::better_place`] at each of these moments; nearly always it should stay. There are
-//! three reasons to go:
+//! another go on with them elsewhere. Such work asks [`Worker::better_place`] at each of these moments; nearly always it should stay.
+//! There are three reasons to go:
 //!
 //! 1. *Its worker leaves.*
-//! 2. *Its worker is saturated*: for long it has not slept, has had its processor, and at least [`WAITING`] fibers could run there; and another
-//!    worker has less than half as many. Then so many go there that both have the same.
+//! 2. *Its worker is saturated*: for long it has not slept, has had its processor, and at least [`WAITING`] fibers could run there; and
+//!    another worker has less than half as many. Then so many go there that both have the same.
 //! 3. *Workers get in each other's way.* If there are more threads than processors (a client, a compiler beside the server), workers that
 //!    each have a few connections sleep and wake all the time, and those that are awake wait for a processor behind other threads,
 //!    with all the requests of their connections. A worker that sleeps often and shortly ([`SHORT`]), and yet waits for a processor for
-//!    more than an eighth of the time, says that there is one worker too many: work is *gathered*. The runtime's *width* is narrowed by one,
-//!    and workers from that number on give theirs to those below.
+//!    more than an eighth of the time, says that there is one worker too many: work is *gathered*. The runtime's *width* is narrowed by
+//!    one, and workers from that number on give theirs to those below.
 //!
 //! Gathering is tried, not trusted. When a worker is saturated and all others within the width are as busy, the width grows by one.
 //! If workers get in each other's way again soon after that, the next widening waits twice as long, up to [`LONGEST_PAUSE`].

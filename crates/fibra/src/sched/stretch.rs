@@ -1,7 +1,8 @@
 //! How long a state of a worker has lasted without a break, and whether its thread had a processor meanwhile.
 //!
-//! A state counts as long if it has held for a while, and then for as long again in which the worker's thread had a processor for three quarters
-//! of the time. The second half is measured with two readings of the thread's clock, so that a state which comes and goes costs none.
+//! A state counts as long if it has held for a while, and then for as long again in which the worker's thread had a processor for three
+//! quarters of the time. The second half is measured with two readings of the thread's clock, so that a state which comes and goes costs
+//! none.
 //!
 //! Above: `overload.rs`, `breadth.rs`. Below: nothing.
 

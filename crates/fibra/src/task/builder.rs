@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::join::JoinHandle;
 use super::own_locals::are_to_be_had;
-use super::place::Place;
+use super::place::BetterPlace;
 use super::spawn::{RefusedBecause, no_runtime, root_of, try_spawn};
 use crate::fiber::frame::{Extras, FlagSet, flag};
 use crate::fiber::stack::StackSize;
@@ -119,10 +119,10 @@ impl Builder {
     }
 
     /// Lets a fiber with [thread-locals of its own](Self::own_locals) go on on another worker after it has waited or yielded: where it last
-    /// ran, if nothing runs there, where it is woken, or where a worker is free. So it is not held up by a neighbour that computes, in scopes
-    /// and [`timeout`](crate::timeout) neither. Without this it stays, as all started fibers do; it also stays in [`blocking`](crate::blocking),
-    /// in a `shield` or a [`join`](crate::join()), while it unwinds, from its first local fiber on, and if it is [spread](Self::spread) or local
-    /// itself.
+    /// ran, if nothing runs there, where it is woken, or where a worker is free. So it is not held up by a neighbour that computes, in
+    /// scopes and [`timeout`](crate::timeout) neither. Without this it stays, as all started fibers do; it also stays in
+    /// [`blocking`](crate::blocking), in a `shield` or a [`join`](crate::join()), while it unwinds, from its first local fiber on, and if
+    /// it is [spread](Self::spread) or local itself.
     ///
     /// # Safety
     /// Thread-locals move along with the fiber, but the system's thread changes. The caller promises that no code on the fiber, libraries
@@ -134,9 +134,9 @@ impl Builder {
         self
     }
 
-    /// Puts it where [`better_place`](crate::better_place) says that it should go on. It stays there, as one that is [spread](Self::spread) does.
-    /// If that worker is leaving, or not one of this runtime, it is put on the first.
-    pub fn place(self, place: Place) -> Self {
+    /// Puts it where [`better_place`](crate::better_place) says that it should go on. It stays there, as one that is
+    /// [spread](Self::spread) does. If that worker is leaving, or not one of this runtime, it is put on the first.
+    pub fn place(self, place: BetterPlace) -> Self {
         self.on_worker(place.worker())
     }
 

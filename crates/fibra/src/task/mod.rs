@@ -52,7 +52,7 @@ pub(crate) use join::JoinWait;
 pub use join::{JoinError, JoinFuture, JoinHandle};
 pub use join_set::{JoinNext, JoinSet};
 pub use locals::FiberLocal;
-pub use place::{Place, better_place};
+pub use place::{BetterPlace, better_place};
 pub(crate) use spawn::no_runtime;
 pub use spawn::{spawn, spawn_local};
 pub(crate) use turn::launch;

@@ -1,14 +1,14 @@
-//! Where work goes on that could as well begin anew: `better_place`, `Place`. Above: users, `fibra-http`. Below: `sched/breadth.rs`.
+//! Where work goes on that could as well begin anew: `better_place`, `BetterPlace`. Above: users, `fibra-http`. Below: `sched/breadth.rs`.
 
 use crate::sched::current;
 
 /// A worker on which work should rather go on; see [`better_place`] and [`Builder::place`](crate::Builder::place).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Place {
+pub struct BetterPlace {
     worker: usize,
 }
 
-impl Place {
+impl BetterPlace {
     /// The worker's number, as in [`Metrics`](crate::Metrics).
     pub fn worker(self) -> usize {
         self.worker
@@ -58,7 +58,7 @@ impl Place {
 ///     Ok(())
 /// }).unwrap();
 /// ```
-pub fn better_place() -> Option<Place> {
+pub fn better_place() -> Option<BetterPlace> {
     let worker = current::worker()?;
-    worker.better_place().map(|worker| Place { worker })
+    worker.better_place().map(|worker| BetterPlace { worker })
 }
