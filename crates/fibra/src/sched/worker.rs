@@ -497,7 +497,7 @@ impl Worker {
         if frame.has(flag::MOVES) && self.shared.config.force_moves {
             return self.send_on(frame);
         }
-        if frame.has(flag::MOVES) && self.shared.sends_back(frame, Some(self.index)) {
+        if frame.has(flag::MOVES) && self.has_local_work() && self.shared.sends_back(frame, Some(self.index)) {
             return;
         }
         self.push_fresh(frame);

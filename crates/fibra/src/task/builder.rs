@@ -118,11 +118,11 @@ impl Builder {
         self
     }
 
-    /// Lets a fiber with [thread-locals of its own](Self::own_locals) go on on another worker after it has waited or yielded: where it last
-    /// ran, if nothing runs there, where it is woken, or where a worker is free. So it is not held up by a neighbour that computes, in
-    /// scopes and [`timeout`](crate::timeout) neither. Without this it stays, as all started fibers do; it also stays in
-    /// [`blocking`](crate::blocking), in a `shield` or a [`join`](crate::join()), while it unwinds, from its first local fiber on, and if
-    /// it is [spread](Self::spread) or local itself.
+    /// Lets a fiber with [thread-locals of its own](Self::own_locals) go on on another worker after it has waited or yielded: where it is
+    /// woken, where a worker is free, or first where it last ran, if that one is. So it is not held up by a neighbour that computes, nor
+    /// in scopes and [`timeout`](crate::timeout). Without this it stays, as all started fibers do; it also stays in
+    /// [`blocking`](crate::blocking), in a `shield` or a [`join`](crate::join), while it unwinds, from its first local fiber on, and if it
+    /// is [spread](Self::spread) or local itself.
     ///
     /// # Safety
     /// Thread-locals move along with the fiber, but the system's thread changes. The caller promises that no code on the fiber, libraries

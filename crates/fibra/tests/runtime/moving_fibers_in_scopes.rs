@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::moving_fibers::{start_moving, system_thread, with_moves};
 use crate::support;
+use fibra::channel::{Receiver, Sender};
 use fibra::{Builder, Runtime, Scope, ScopeError};
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -64,25 +65,26 @@ fn it_stays_in_a_scope_behind_a_shield() {
 
 /// Starts one that waits in scopes; `waits` is called there, and what it waits for comes from a hog on the worker where it waits, which
 /// computes from then on until `waits` has set the flag.
-/// `count`: so many fibers wait then.
-fn beside_a_hog(count: u64, waits: impl FnOnce(&AtomicBool, fibra::channel::Receiver<()>) + Send + 'static) {
+/// `count`: so many fibers wait then. Each but the first says, by the sender, that it has begun.
+fn beside_a_hog(count: u64, waits: impl FnOnce(&AtomicBool, Receiver<()>, Sender<i32>) + Send + 'static) {
     let _watchdog = support::watchdog(60);
     let runtime = Runtime::builder().workers(2).max_workers(2).build().unwrap();
     // (From a thread that is no worker: nothing but what is said is on the two.)
     let _entered = runtime.handle().enter();
     let stop = Arc::new(AtomicBool::new(false));
-    let (tell, told) = fibra::channel::bounded::<i32>(1);
+    let (tell, told) = fibra::channel::unbounded::<i32>();
     let (tx, rx) = fibra::channel::unbounded::<()>();
     let fiber = {
         let stop = stop.clone();
         start_moving(move || {
             tell.send(system_thread()).unwrap();
-            waits(&stop, rx);
+            waits(&stop, rx, tell);
         })
     };
     let Some(fiber) = fiber else { return };
     let thread = told.recv().unwrap();
-    // (Until it waits it counts on its worker.)
+    // (Before it has begun it waits for its thread-locals; until it waits then it counts on its worker.)
+    (1..count).for_each(|_| _ = told.recv().unwrap());
     support::eventually(|| runtime.metrics().parked == count, || format!("{:?}", runtime.metrics()));
     // One on each worker.
     let started = Arc::new(fibra::sync::Barrier::new(2));
@@ -108,7 +110,7 @@ fn beside_a_hog(count: u64, waits: impl FnOnce(&AtomicBool, fibra::channel::Rece
 // S1-94: woken on a worker that makes no progress, it goes on on another one, and so comes to its end.
 #[test]
 fn a_hog_does_not_strand_a_fiber_in_a_scope() {
-    beside_a_hog(1, |stop, rx| {
+    beside_a_hog(1, |stop, rx, _| {
         let got = fibra::timeout(HOUR, || fibra::scope(|_| rx.recv()));
         stop.store(true, Ordering::Relaxed);
         got.unwrap().unwrap();
@@ -119,10 +121,14 @@ fn a_hog_does_not_strand_a_fiber_in_a_scope() {
 #[test]
 fn a_hog_does_not_strand_a_fiber_at_the_end_of_a_scope() {
     for joins in [false, true] {
-        beside_a_hog(2, move |stop, rx| {
+        beside_a_hog(2, move |stop, rx, tell| {
             fibra::scope(|s| {
+                let body = move || {
+                    tell.send(system_thread()).unwrap();
+                    rx.recv().unwrap();
+                };
                 // SAFETY: as in `start_moving`.
-                let child = unsafe { Builder::new().own_locals().moving() }.spawn_scoped(s, move || rx.recv().unwrap());
+                let child = unsafe { Builder::new().own_locals().moving() }.spawn_scoped(s, body);
                 let child = child.unwrap();
                 if joins {
                     child.join().unwrap();
@@ -136,7 +142,7 @@ fn a_hog_does_not_strand_a_fiber_at_the_end_of_a_scope() {
 // S1-94, S1-103: the deadline of its scope is kept although the worker on which it was opened makes no progress.
 #[test]
 fn a_hog_does_not_hold_up_a_timeout() {
-    beside_a_hog(1, |stop, _| {
+    beside_a_hog(1, |stop, _, _| {
         let (_kept, never) = fibra::channel::bounded::<()>(1);
         let late = fibra::timeout(Duration::from_millis(200), || never.recv());
         stop.store(true, Ordering::Relaxed);

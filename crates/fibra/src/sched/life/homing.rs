@@ -1,4 +1,6 @@
-//! Where a fiber that moves goes on when it is woken: first where it last ran (S1-92), if that worker has nothing to do.
+//! Where a fiber that moves goes on when it is woken: first where it last ran (S1-92), if that worker has nothing to do, and the one on
+//! which it is woken has, or is none. (Where nothing else waits, it goes on where it was woken: a message to another processor costs more
+//! than its memory there is worth, and fibers that talk to each other come together.)
 //!
 //! Its memory may still be in the caches there. But that is a hint and no more: a worker that runs something is not waited for, so the
 //! fiber goes on where it was woken, as stealable work. So one that makes no progress, has more than it can run, is leaving or has left
