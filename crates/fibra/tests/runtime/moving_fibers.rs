@@ -566,7 +566,10 @@ fn a_woken_fiber_does_not_wait_for_the_worker_where_it_last_ran() {
                 spin_until(stop);
             } else {
                 spin_until(&computes);
+                // (A worker with other work sends the fiber that it wakes back.)
+                let other = fibra::spawn_local(|| ());
                 tx.send(()).unwrap();
+                other.join().unwrap();
             }
         });
         let Some((home, after)) = moved else { return };
