@@ -73,7 +73,9 @@ impl<T> Sender<T> {
     /// # Errors
     /// If the channel is closed or all receivers are gone: the value comes back.
     #[track_caller]
-    #[inline]
+    // (Left to itself, the compiler inlined it or not, depending on code that has nothing to do with it.)
+    #[cfg_attr(not(debug_assertions), inline(always))]
+    #[cfg_attr(debug_assertions, inline)]
     pub fn send(&self, value: T) -> Result<(), SendError<T>> {
         self.chan().send(value, Location::caller())
     }

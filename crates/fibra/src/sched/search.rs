@@ -223,7 +223,7 @@ impl Idler for Worker {
 
     fn block(&self, rest_at: Option<u64>, surplus: bool) {
         self.stats().sleeps.add(1);
-        let look_at = surplus.then(|| policy::now() + SURPLUS_NAP_NANOS);
+        let look_at = (surplus || self.others_have_returns()).then(|| policy::now() + SURPLUS_NAP_NANOS);
         let until = [self.wake_for_timers_at(), self.stackless_retry_at(), rest_at, look_at, self.leave_at()]
             .into_iter()
             .flatten()

@@ -383,7 +383,8 @@ pub(crate) unsafe fn try_spawn_thunk<F, T>(
     {
         flags |= super::own_locals::forced(shared, flags, spread_to.is_some());
     }
-    let worker = current::worker().filter(|worker| ptr::eq(&*worker.shared, shared));
+    let worker_here = || current::worker().filter(|worker| ptr::eq(&*worker.shared, shared));
+    let mut worker = worker_here();
     let parent = worker.and_then(|worker| worker.current.get());
     if flags.has(flag::PINNED) {
         // Every local fiber comes by here.
@@ -399,6 +400,8 @@ pub(crate) unsafe fn try_spawn_thunk<F, T>(
     let parent = parent.filter(|_| !flags.has(flag::WATCHED));
     if let Some(inherited) = parent.map(locals::inherited).filter(|inherited| !inherited.is_empty()) {
         *extras.get_or_insert_default().inherited.lock() = Some(inherited);
+        // That code may have waited, and a fiber that moves may have come back on another worker.
+        worker = worker_here();
     }
     if flags.has(flag::ROOT | flag::UNCAPPED) {
         // A full runtime must still be able to run a root, and above all to shut down.

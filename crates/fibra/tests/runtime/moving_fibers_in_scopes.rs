@@ -319,3 +319,80 @@ fn stress_cancellation_while_it_moves() {
         }
     });
 }
+
+/// Holds the processor for so long.
+fn spin(time: Duration) {
+    let began = fibra::time::Instant::now();
+    while began.elapsed() < time {
+        std::hint::spin_loop();
+    }
+}
+
+// Within `join` a fiber that moves stays; if a drain comes just then, the list of no worker may have it by the time that worker is asked.
+#[test]
+fn stress_draining_reaches_a_child_that_moves_and_joins() {
+    let _watchdog = support::watchdog(120);
+    for round in 0..40u64 {
+        Runtime::builder().workers(3).max_workers(3).build().unwrap().run(|| {
+            let begun = AtomicBool::new(false);
+            fibra::scope(|s| {
+                let body = || {
+                    fibra::scope(|inner| {
+                        begun.store(true, Ordering::SeqCst);
+                        while !inner.is_draining() {
+                            fibra::join(|| spin(Duration::from_micros(300)), || ());
+                            fibra::yield_now();
+                        }
+                    });
+                };
+                // SAFETY: as in `start_moving`.
+                let moving = unsafe { Builder::new().own_locals().moving() };
+                let Ok(child) = moving.spawn_scoped(s, body) else { return };
+                while !begun.load(Ordering::SeqCst) {
+                    fibra::yield_now();
+                }
+                fibra::sleep(Duration::from_micros(500 + 97 * round));
+                s.drain(HOUR);
+                child.join().unwrap();
+            });
+        });
+    }
+}
+
+struct Yields;
+
+impl Clone for Yields {
+    fn clone(&self) -> Self {
+        fibra::yield_now();
+        Yields
+    }
+}
+
+fibra::fiber_local! {
+    inherit static YIELDS: Yields = Yields;
+}
+
+// What a child inherits is cloned by the program's own code, which may wait: the spawner comes back on another worker, in the middle of a
+// spawn.
+#[test]
+fn a_clone_for_a_child_may_move_the_spawner() {
+    let _watchdog = support::watchdog(120);
+    Runtime::builder().workers(3).max_workers(3).force_moves().build().unwrap().run(|| {
+        let spawners: Vec<_> = (0..4)
+            .filter_map(|_| {
+                start_moving(|| {
+                    YIELDS.with(|_| ());
+                    for round in 0..2000u64 {
+                        let sum = fibra::scope(|s| {
+                            let all: Vec<_> = (0..4u64).map(|number| s.spawn(move || round + number)).collect();
+                            all.into_iter().map(|one| one.join().unwrap()).sum::<u64>()
+                        });
+                        assert_eq!(sum, 4 * round + 6);
+                        fibra::spawn(|| ()).join().unwrap();
+                    }
+                })
+            })
+            .collect();
+        spawners.into_iter().for_each(|spawner| spawner.join().unwrap());
+    });
+}

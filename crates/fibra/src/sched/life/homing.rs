@@ -127,6 +127,14 @@ impl RuntimeShared {
 }
 
 impl Worker {
+    /// Is there something in the list of another worker? For a worker that is about to sleep: it may have sent it there itself, and if that
+    /// worker has begun to run something meanwhile, there may be no other that takes it back.
+    pub(in crate::sched) fn others_have_returns(&self) -> bool {
+        let mut seats = 0..self.shared.seats.made();
+        self.shared.late.is_looked_at()
+            && seats.any(|seat| seat != self.index && self.shared.remotes[seat].returns.since().is_some())
+    }
+
     /// Takes what was sent here into its deque.
     #[cold]
     pub(in crate::sched) fn take_returns(&self) {
