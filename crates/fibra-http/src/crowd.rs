@@ -34,13 +34,17 @@ struct Inner {
 
 struct Member {
     gate: Arc<Gate>,
+    /// The latest fiber that was named: of so many before it.
     fiber: Option<JoinHandle<()>>,
+    run: u64,
 }
 
 /// One connection's place among the connections of a server.
 pub(crate) struct Seat {
     crowd: Arc<Crowd>,
     number: u64,
+    /// So many fibers have served the connection before.
+    pub(crate) run: u64,
     pub(crate) gate: Arc<Gate>,
 }
 
@@ -64,7 +68,7 @@ impl Crowd {
         let mut inner = self.lock();
         let number = inner.next;
         inner.next += 1;
-        inner.members.insert(number, Member { gate: gate.clone(), fiber: None });
+        inner.members.insert(number, Member { gate: gate.clone(), fiber: None, run: 0 });
         if inner.members.len() >= self.most {
             self.room.reset();
         }
@@ -73,18 +77,21 @@ impl Crowd {
             let is_idle = gate.drain();
             debug_assert!(!is_idle, "no connection has this gate yet");
         }
-        Seat { crowd: self.clone(), number, gate }
+        Seat { crowd: self.clone(), number, run: 0, gate }
     }
 
-    /// Sets the fiber on which the connection is served from now on, if the connection has not ended already.
-    pub(crate) fn set_fiber(&self, number: u64, fiber: JoinHandle<()>) {
+    /// Sets the fiber on which the connection is served from now on, if the connection has not ended already; `run`: that of the seat which the
+    /// fiber has. (Each fiber is named by the one that started it, which may be late: by then a further one may have been named.)
+    pub(crate) fn set_fiber(&self, number: u64, run: u64, fiber: JoinHandle<()>) {
         let mut inner = self.lock();
         let cut = inner.cut;
         let late = match inner.members.get_mut(&number) {
-            // It was on its way from one fiber to this one.
-            Some(_) if cut => Some(fiber),
-            Some(member) => member.fiber.replace(fiber),
-            None => Some(fiber),
+            Some(member) if run >= member.run && !cut => {
+                member.run = run;
+                member.fiber.replace(fiber)
+            }
+            // After a cut it was on its way from one fiber to this one.
+            _ => Some(fiber),
         };
         drop(inner);
         if let (true, Some(late)) = (cut, late) {
@@ -141,5 +148,27 @@ impl Drop for Seat {
             left
         };
         drop(left);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Crowd;
+    use std::sync::Arc;
+
+    #[test]
+    fn the_last_fiber_of_a_connection_is_cut_however_late_another_is_named() {
+        fibra::run(|| {
+            let crowd = Arc::new(Crowd::new(10));
+            let seat = crowd.enter();
+            let (keeps, over) = fibra::channel::bounded::<()>(1);
+            crowd.set_fiber(seat.number(), 2, fibra::spawn(move || assert!(over.recv().is_ok())));
+            // The one before has handed the connection on and ended; it is named now.
+            crowd.set_fiber(seat.number(), 1, fibra::spawn(|| ()));
+            assert_eq!(crowd.cut(), 1);
+            drop(seat);
+            let ended = fibra::timeout(std::time::Duration::from_secs(60), || keeps.closed());
+            assert!(ended.is_ok(), "the last one was not cancelled");
+        });
     }
 }

@@ -426,14 +426,14 @@ impl Server {
         let closing = Closing(&crowd);
         let start = |stream: TcpStream| {
             let seat = crowd.enter();
-            let number = seat.number();
+            let (number, run) = (seat.number(), seat.run);
             let from = attendant.from(&stream);
             let attends = attendant.clone();
             let attend = move || attends.attend(stream, seat, from);
             let fiber = fiber.clone();
             let stays = !further.is_empty() && fibra::current().is_some();
             match if stays { fiber.spawn_local(attend) } else { fiber.spread().spawn(attend) } {
-                Ok(fiber) => crowd.set_fiber(number, fiber),
+                Ok(fiber) => crowd.set_fiber(number, run, fiber),
                 // The runtime starts no fibers any more, or there are too many: the connection is closed already.
                 Err(error) => attendant.tell(&error.into(), from),
             }
@@ -612,11 +612,12 @@ impl<W, F> Attendant<W, F> {
         };
         let mut connection = Connection::new(transport, self.limits.clone());
         connection.moves = self.moves;
-        self.serve(connection, seat, from);
+        self.serve(seat, from, connection);
     }
 
-    /// Serves one connection to its end, or until it should go on elsewhere: there a new fiber goes on.
-    fn serve<T, R>(self: Arc<Self>, mut connection: Connection<T>, seat: Seat, from: Option<SocketAddr>)
+    /// Serves one connection to its end, or until it should go on elsewhere: there a new fiber goes on. (The connection is the last parameter,
+    /// so that it is dropped before the seat is given up, also when this fiber is cancelled.)
+    fn serve<T, R>(self: Arc<Self>, seat: Seat, from: Option<SocketAddr>, mut connection: Connection<T>)
     where
         T: Transport,
         W: Send + Sync + 'static,
@@ -637,7 +638,7 @@ impl<W, F> Attendant<W, F> {
                     Err(error) => Err(error),
                 }
             }
-            Ok(Ok(End::Moving(place))) => return self.go_on(place, connection, seat, from),
+            Ok(Ok(End::Moving(place))) => return self.go_on(place, seat, from, connection),
             Ok(ended) => ended,
         };
         // Reported before lingering, which may be cut short.
@@ -650,29 +651,37 @@ impl<W, F> Attendant<W, F> {
     }
 
     /// Goes on with a connection on a new fiber, or on this one if none can be started.
-    fn go_on<T, R>(self: Arc<Self>, place: BetterPlace, connection: Connection<T>, seat: Seat, from: Option<SocketAddr>)
-    where
+    fn go_on<T, R>(
+        self: Arc<Self>,
+        place: BetterPlace,
+        mut seat: Seat,
+        from: Option<SocketAddr>,
+        connection: Connection<T>,
+    ) where
         T: Transport,
         W: Send + Sync + 'static,
         F: Fn(&mut Request<'_>) -> R + Send + Sync + 'static,
         R: IntoResponse,
     {
-        let (crowd, number, fiber) = (seat.crowd(), seat.number(), self.fiber.clone().place(place));
+        seat.run += 1;
+        let (crowd, number, run) = (seat.crowd(), seat.number(), seat.run);
+        let fiber = self.fiber.clone().place(place);
         // What a fiber that is not started was to take along stays here.
         let parcel = Arc::new(Mutex::new(Some((self, connection, seat))));
         let unpack = move |parcel: &Mutex<Option<_>>| parcel.lock().unwrap_or_else(PoisonError::into_inner).take();
         let taken = parcel.clone();
-        let started = fiber.spawn(move || {
+        let attend = move || {
             if let Some((all, connection, seat)) = unpack(&taken) {
-                all.serve(connection, seat, from);
+                all.serve(seat, from, connection);
             }
-        });
-        match started {
-            Ok(fiber) => crowd.set_fiber(number, fiber),
+        };
+        // (To clone what a fiber inherits is code of the program.)
+        match guarded(|| Ok(fiber.spawn(attend)?)) {
+            Ok(fiber) => crowd.set_fiber(number, run, fiber),
             Err(_) => {
                 if let Some((all, mut connection, seat)) = unpack(&parcel) {
                     connection.moves = false;
-                    all.serve(connection, seat, from);
+                    all.serve(seat, from, connection);
                 }
             }
         }

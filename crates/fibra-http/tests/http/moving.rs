@@ -161,3 +161,57 @@ fn connections_leave_a_worker_that_is_saturated() {
         .collect();
     threads.into_iter().for_each(|thread| thread.join().unwrap());
 }
+
+/// A transport that takes its time when it is dropped.
+struct Lingers(Arc<AtomicBool>, fibra::net::TcpStream);
+
+impl Drop for Lingers {
+    fn drop(&mut self) {
+        fibra::sleep(Duration::from_millis(200));
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+impl std::io::Read for Lingers {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        self.1.read(buffer)
+    }
+}
+
+impl std::io::Write for Lingers {
+    fn write(&mut self, buffer: &[u8]) -> std::io::Result<usize> {
+        self.1.write(buffer)
+    }
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+// It is dropped on its fiber, which unwinds, and that may take long.
+#[test]
+fn a_server_waits_for_a_transport_that_is_dropped_by_a_cancellation() {
+    let _watchdog = watchdog(60);
+    fibra::run(|| {
+        let dropped = Arc::new(AtomicBool::new(false));
+        let (begun, begins) = fibra::channel::unbounded();
+        let server = Server::bind("127.0.0.1:0").unwrap();
+        let (address, stopper) = (server.local_addr().unwrap(), server.stopper());
+        let serving = fibra::spawn({
+            let dropped = dropped.clone();
+            let wrap = move |stream| Ok(fibra_http::Layered::new(Lingers(dropped.clone(), stream), |all| &all.1));
+            move || {
+                server.serve_over(wrap, move |_: &mut Request<'_>| {
+                    begun.send(()).unwrap();
+                    fibra::sleep(LONG);
+                    "never"
+                })
+            }
+        });
+        let mut client = fibra::net::TcpStream::connect(address).unwrap();
+        std::io::Write::write_all(&mut client, b"GET / HTTP/1.1\r\nHost: t\r\n\r\n").unwrap();
+        begins.recv().unwrap();
+        stopper.stop();
+        assert_eq!(serving.join().unwrap().unwrap().cut_off, 1);
+        assert!(dropped.load(Ordering::SeqCst));
+    });
+}

@@ -6,7 +6,7 @@
 //!
 //! 1. *Its worker leaves.*
 //! 2. *Its worker is saturated*: for long it has not slept, has had its processor, and at least [`WAITING`] fibers could run there; and
-//!    another worker has less than half as many. Then so many go there that both have the same.
+//!    another worker, which makes progress, has less than half as many. Then so many go there that both have the same.
 //! 3. *Workers get in each other's way.* If there are more threads than processors (a client, a compiler beside the server), workers that
 //!    each have a few connections sleep and wake all the time, and those that are awake wait for a processor behind other threads,
 //!    with all the requests of their connections. A worker that sleeps often and shortly ([`SHORT`]), and yet waits for a processor for
@@ -134,7 +134,7 @@ pub(super) struct Rhythm {
     clock: OnceCell<Option<RunQueueClock>>,
     /// For how long it has not slept.
     awake: Stretch,
-    /// So many more go to this worker.
+    /// So many more go to this worker, unless it comes to rest before.
     going: Cell<(u64, usize)>,
 }
 
@@ -159,6 +159,7 @@ impl Rhythm {
     /// far.
     fn note_sleep(&self, nanos: u64, now: u64, waited: impl FnOnce() -> Option<u64>) -> bool {
         self.awake.end();
+        self.going.set((0, 0));
         let average = self.average.get();
         // Long sleeps count for at most [`LOOK`], so that a load which begins is noticed within a hundred short ones.
         self.average.set(average - average / 16 + nanos.min(LOOK) / 16);
@@ -211,16 +212,16 @@ impl Worker {
         }
         let width = breadth.width();
         if self.index >= width || self.is_leaving() {
-            return self.others_within(width).min_by_key(|worker| shared.remotes[*worker].stats.started.get());
-        }
-        let (left, to) = self.rhythm.going.get();
-        if left > 0 {
-            self.rhythm.going.set((left - 1, to));
-            return Some(to);
+            return self.hand_down(width);
         }
         let own = self.stats().runnable();
         if own < WAITING {
             return None;
+        }
+        let (left, to) = self.rhythm.going.get();
+        if left > 0 && to < width {
+            self.rhythm.going.set((left - 1, to));
+            return Some(to);
         }
         self.rhythm.awake.note(policy::cycles(), SATURATED / 2, || self.times());
         if !self.rhythm.awake.is_long() {
@@ -230,18 +231,34 @@ impl Worker {
         self.part(own, width)
     }
 
+    /// This worker keeps nothing that can go. A worker that stands still gets nothing: then this one does better.
+    #[cold]
+    #[inline(never)]
+    fn hand_down(&self, width: usize) -> Option<usize> {
+        let now = policy::now();
+        let loads = self.others_within(width).map(|worker| self.shared.load_of(worker, false, now));
+        let place = loads.filter(|load| !load.stands_still()).min_by_key(|load| load.fibers);
+        if place.is_none() && !self.is_leaving() {
+            self.shared.breadth.change(|plan| plan.widen(now, self.shared.permanent()));
+        }
+        place.map(|load| load.worker)
+    }
+
     /// This worker is saturated, and so many fibers could run.
     #[cold]
     #[inline(never)]
     fn part(&self, own: u64, width: usize) -> Option<usize> {
-        let least = self.others_within(width).map(|worker| (self.load_of(worker), worker)).min();
-        match least.map(|(load, worker)| (Rhythm::share(own, load), worker)) {
+        let now = policy::now();
+        let loads = self.others_within(width).map(|worker| self.shared.load_of(worker, false, now));
+        // (One that computes without a switch looks idle: what it has does not change.)
+        let loads = loads.filter(|load| load.progresses).map(|load| (load.runnable + load.coming, load.worker));
+        match loads.min().map(|(load, worker)| (Rhythm::share(own, load), worker)) {
             Some((share @ 1.., worker)) => {
                 self.rhythm.going.set((share - 1, worker));
                 Some(worker)
             }
             _ => {
-                self.shared.breadth.change(|plan| plan.widen(policy::now(), self.shared.permanent()));
+                self.shared.breadth.change(|plan| plan.widen(now, self.shared.permanent()));
                 None
             }
         }
@@ -253,15 +270,15 @@ impl Worker {
 
     /// For a worker that is about to sleep: when that is, if sleeps are measured.
     pub(super) fn before_sleep(&self) -> Option<u64> {
-        let is_measured = !self.alone && self.shared.config.gather && self.shared.breadth.is_asked();
-        is_measured.then(policy::now)
+        (!self.alone && self.shared.breadth.is_asked()).then(policy::now)
     }
 
     /// It is awake again, having looked at the clock.
     pub(super) fn note_sleep(&self, since: Option<u64>) {
         let Some(since) = since else { return };
         let now = self.cached_now();
-        if self.rhythm.note_sleep(now.saturating_sub(since), now, || self.rhythm.waited()) {
+        let is_one_too_many = self.rhythm.note_sleep(now.saturating_sub(since), now, || self.rhythm.waited());
+        if is_one_too_many && self.shared.config.gather {
             self.shared.breadth.change(|plan| plan.narrow(now, self.shared.permanent()));
         }
     }

@@ -36,12 +36,22 @@ pub(crate) struct LastDeal {
 
 /// What a worker has to do.
 #[derive(Clone, Copy, Debug)]
-struct Load {
-    worker: usize,
+pub(super) struct Load {
+    pub(super) worker: usize,
     /// Fibers that live there, or are on their way.
-    fibers: u64,
+    pub(super) fibers: u64,
     /// Of those that live there, how many could run now.
-    runnable: u64,
+    pub(super) runnable: u64,
+    /// Fibers on their way there.
+    pub(super) coming: u64,
+    /// It is free to begin with what comes, or has switched since the last look.
+    pub(super) progresses: bool,
+}
+
+impl Load {
+    pub(super) fn stands_still(self) -> bool {
+        self.runnable >= STANDS_STILL
+    }
 }
 
 impl RuntimeShared {
@@ -56,7 +66,7 @@ impl RuntimeShared {
     }
 
     /// `is_mine`: the caller runs there, and will not for ever.
-    fn load_of(&self, worker: usize, is_mine: bool, now: u64) -> Load {
+    pub(super) fn load_of(&self, worker: usize, is_mine: bool, now: u64) -> Load {
         let remote = &self.remotes[worker];
         let stats = &remote.stats;
         // Relaxed: a gauge.
@@ -73,6 +83,7 @@ impl RuntimeShared {
         let stands_still = is_active && !is_mine && !is_news && now.saturating_sub(before) > STUCK;
         let awake = if is_active { stats.runnable().saturating_sub(u64::from(is_mine)) } else { 0 };
         let runnable = awake + if stands_still { STANDS_STILL } else { 0 };
-        Load { worker, fibers: started + coming, runnable }
+        let progresses = !is_active || is_news && before != 0;
+        Load { worker, fibers: started + coming, runnable, coming, progresses }
     }
 }

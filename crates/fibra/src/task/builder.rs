@@ -173,7 +173,7 @@ impl Builder {
     /// Starts it on this worker, so that the closure need not be `Send`. See [`spawn_local`](crate::spawn_local).
     ///
     /// # Errors
-    /// Like [`Builder::spawn`]; `InvalidInput` together with [`Builder::spread`].
+    /// Like [`Builder::spawn`]; `InvalidInput` together with [`Builder::spread`] or [`Builder::place`].
     ///
     /// # Panics
     /// Like [`spawn_local`](crate::spawn_local).
@@ -187,8 +187,8 @@ impl Builder {
         let Some(worker) = current::worker() else {
             panic!("fibra: spawn_local on a thread that runs no fibers");
         };
-        if self.spread {
-            let text = "a local fiber stays on its spawner's worker: spread() and spawn_local() exclude each other";
+        if self.spread || self.worker.is_some() {
+            let text = "a local fiber stays on its spawner's worker: spread() and place() do not go together with spawn_local()";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
         self.spawn_in(&worker.shared, root_of(worker), f, site, flag::PINNED)

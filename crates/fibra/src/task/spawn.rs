@@ -440,6 +440,8 @@ pub(crate) unsafe fn try_spawn_thunk<F, T>(
         Some(worker) => (worker.take_frame(), worker.take_id()),
         None => (slab::take_shared(), take_ids(1)),
     };
+    // What need not be `Send` stays where it was spawned.
+    debug_assert!(spread_to.is_none() || !flags.has(flag::PINNED));
     if spread_to.is_some() {
         flags |= flag::SPREAD.only_if(!flags.has(flag::PINNED)) | flag::PINNED;
     }

@@ -4,10 +4,11 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::support::{watchdog, workers};
 use fibra::Runtime;
+use fibra::time::Instant;
 
 /// Goes on for ever, a little at a time, wherever it should, until it is told to stop. Tells to how many places it went.
 fn work(stop: Arc<AtomicBool>, moves: Arc<AtomicUsize>, spins: Duration) {
@@ -95,4 +96,51 @@ fn a_place_of_another_runtime_is_as_good_as_any() {
     });
     let small = Runtime::builder().workers(1).max_workers(1).build().unwrap();
     small.run(|| fibra::Builder::new().place(place).spawn(|| ()).unwrap().join().unwrap());
+}
+
+// Its closure need not be `Send`.
+#[test]
+fn a_local_fiber_has_no_other_place() {
+    Runtime::builder().workers(2).force_moves().build().unwrap().run(|| {
+        let place = fibra::better_place().expect("it is told to go on elsewhere");
+        let error = fibra::Builder::new().place(place).spawn_local(|| ()).unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput);
+        assert!(error.to_string().contains("place()"), "{error}");
+    });
+}
+
+// A worker that computes looks as if it had nothing to do: no fiber waits there.
+#[test]
+fn nothing_goes_to_a_worker_that_computes() {
+    let _watchdog = watchdog(120);
+    let rt = Runtime::builder().workers(2).max_workers(2).build().unwrap();
+    let (stop, moves) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    rt.run(|| {
+        let home = std::thread::current().id();
+        let computes = Arc::new(AtomicBool::new(false));
+        // (One of two that are spread comes to the other worker.)
+        for _ in 0..2 {
+            let (stop, computes) = (stop.clone(), computes.clone());
+            let compute = move || {
+                while std::thread::current().id() != home && !stop.load(SeqCst) {
+                    computes.store(true, SeqCst);
+                }
+            };
+            drop(fibra::Builder::new().spread().spawn(compute).unwrap());
+        }
+        while !computes.load(SeqCst) {
+            fibra::yield_now();
+        }
+        for _ in 0..8 {
+            let (stop, moves) = (stop.clone(), moves.clone());
+            drop(fibra::spawn_local(move || work(stop, moves, Duration::from_micros(50))));
+        }
+        // Long enough for several looks.
+        let until = Instant::after(Duration::from_millis(500));
+        while !until.remaining().is_zero() {
+            fibra::yield_now();
+        }
+        stop.store(true, SeqCst);
+    });
+    assert_eq!(moves.load(SeqCst), 0);
 }
