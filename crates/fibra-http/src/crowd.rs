@@ -80,8 +80,8 @@ impl Crowd {
         Seat { crowd: self.clone(), number, run: 0, gate }
     }
 
-    /// Sets the fiber on which the connection is served from now on, if the connection has not ended already; `run`: that of the seat which the
-    /// fiber has. (Each fiber is named by the one that started it, which may be late: by then a further one may have been named.)
+    /// Sets the fiber on which the connection is served from now on, if the connection has not ended already; `run`: that of the seat
+    /// which the fiber has. (Each fiber is named by the one that started it, which may be late: by then a further one may have been named.)
     pub(crate) fn set_fiber(&self, number: u64, run: u64, fiber: JoinHandle<()>) {
         let mut inner = self.lock();
         let cut = inner.cut;

@@ -615,8 +615,8 @@ impl<W, F> Attendant<W, F> {
         self.serve(seat, from, connection);
     }
 
-    /// Serves one connection to its end, or until it should go on elsewhere: there a new fiber goes on. (The connection is the last parameter,
-    /// so that it is dropped before the seat is given up, also when this fiber is cancelled.)
+    /// Serves one connection to its end, or until it should go on elsewhere: there a new fiber goes on. (The connection is the last
+    /// parameter, so that it is dropped before the seat is given up, also when this fiber is cancelled.)
     fn serve<T, R>(self: Arc<Self>, seat: Seat, from: Option<SocketAddr>, mut connection: Connection<T>)
     where
         T: Transport,

@@ -214,8 +214,8 @@ impl ScopeRecord {
             // A task leaves this map before its frame is recycled, so under the lock all are alive. If one of the next life is in it, that
             // life is seen here.
             let here = tasks.values().filter(|_| self.life() == life);
-            // (A task on no worker is between two polls, and has neither scopes nor shields open. A fiber that moves may; MOVES does not tell,
-            // since it is lowered for as long as something binds the fiber.)
+            // (A task on no worker is between two polls, and has neither scopes nor shields open. A fiber that moves may; MOVES does not
+            // tell, since it is lowered for as long as something binds the fiber.)
             let is_asked = |frame: &Frame| matches!(order, Order::Cancel(_)) || !frame.has(flag::TASK);
             for frame in here.filter(|frame| frame.root.get() == self.as_ptr() && is_asked(frame)) {
                 told.fiber_anywhere(frame, order);

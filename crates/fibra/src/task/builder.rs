@@ -188,7 +188,7 @@ impl Builder {
             panic!("fibra: spawn_local on a thread that runs no fibers");
         };
         if self.spread || self.worker.is_some() {
-            let text = "a local fiber stays on its spawner's worker: spread() and place() do not go together with spawn_local()";
+            let text = "a local fiber stays on its spawner's worker: spawn_local() excludes spread() and place()";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
         self.spawn_in(&worker.shared, root_of(worker), f, site, flag::PINNED)
