@@ -6,7 +6,7 @@
 //!
 //! 1. *Its worker leaves.*
 //! 2. *Its worker is saturated*: for long it has not slept, has had its processor, and at least [`WAITING`] fibers could run there; and
-//!    another worker, which makes progress, has less than half as many. Then so many go there that both have the same.
+//!    another worker, which has nothing to do at the moment, has less than half as many. Then so many go there that both have the same.
 //! 3. *Workers get in each other's way.* If there are more threads than processors (a client, a compiler beside the server), workers that
 //!    each have a few connections sleep and wake all the time, and those that are awake wait for a processor behind other threads,
 //!    with all the requests of their connections. A worker that sleeps often and shortly ([`SHORT`]), and yet waits for a processor for
@@ -250,8 +250,8 @@ impl Worker {
     fn part(&self, own: u64, width: usize) -> Option<usize> {
         let now = policy::now();
         let loads = self.others_within(width).map(|worker| self.shared.load_of(worker, false, now));
-        // (One that computes without a switch looks idle: what it has does not change.)
-        let loads = loads.filter(|load| load.progresses).map(|load| (load.runnable + load.coming, load.worker));
+        // (One that computes without a switch looks as if it had little to do. One that is awake now and then is met asleep soon.)
+        let loads = loads.filter(|load| load.is_idle).map(|load| (load.runnable + load.coming, load.worker));
         match loads.min().map(|(load, worker)| (Rhythm::share(own, load), worker)) {
             Some((share @ 1.., worker)) => {
                 self.rhythm.going.set((share - 1, worker));

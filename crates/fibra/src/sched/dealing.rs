@@ -44,8 +44,8 @@ pub(super) struct Load {
     pub(super) runnable: u64,
     /// Fibers on their way there.
     pub(super) coming: u64,
-    /// It is free to begin with what comes, or has switched since the last look.
-    pub(super) progresses: bool,
+    /// It sleeps or searches: it begins at once with what comes.
+    pub(super) is_idle: bool,
 }
 
 impl Load {
@@ -83,7 +83,6 @@ impl RuntimeShared {
         let stands_still = is_active && !is_mine && !is_news && now.saturating_sub(before) > STUCK;
         let awake = if is_active { stats.runnable().saturating_sub(u64::from(is_mine)) } else { 0 };
         let runnable = awake + if stands_still { STANDS_STILL } else { 0 };
-        let progresses = !is_active || is_news && before != 0;
-        Load { worker, fibers: started + coming, runnable, coming, progresses }
+        Load { worker, fibers: started + coming, runnable, coming, is_idle: !is_active }
     }
 }

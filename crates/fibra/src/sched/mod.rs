@@ -83,8 +83,8 @@ mod sleep;
 pub(crate) mod staff;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod stats;
-mod stretch;
 #[cfg(not(any(loom, shuttle)))]
+mod stretch;
 pub(crate) mod surplus;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod sysmon;
