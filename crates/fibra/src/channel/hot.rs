@@ -36,7 +36,8 @@ impl<T> Chan<T> {
     // ---- Sending --------------------------------------------------------------------------------------------------------
 
     /// Sends, waiting if need be.
-    #[inline]
+    #[cfg_attr(not(debug_assertions), inline(always))]
+    #[cfg_attr(debug_assertions, inline)]
     pub(super) fn send(&self, value: T, site: Site) -> Result<(), SendError<T>> {
         if !park::passes() {
             return self.send_entering(value, site);
