@@ -18,7 +18,7 @@
 //!
 //! A runtime in which no fiber asks pays for one flag at each sleep.
 //!
-//! Above: `task::place`. Below: `stretch.rs`, `overload.rs`, `stats.rs`, and the kernel's count of how long a thread waited.
+//! Above: `task::place`. Below: `stretch.rs`, `dealing.rs`, `stats.rs`, and the kernel's count of how long a thread waited.
 
 use std::cell::{Cell, OnceCell};
 

@@ -11,7 +11,7 @@
 //! All of it is read from counters of the workers, which pay nothing for it. The sign of a worker that stands still is the number of its
 //! switches at an earlier deal: each deal leaves it for the next.
 //!
-//! Above: `task::builder`. Below: `shared.rs`, `idle.rs`, `stats.rs`.
+//! Above: `task::builder`, `breadth.rs`. Below: `shared.rs`, `idle.rs`, `stats.rs`.
 
 use super::current;
 use super::phase::Phase;

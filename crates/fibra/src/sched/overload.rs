@@ -117,7 +117,7 @@ impl Worker {
     }
 
     /// How many fibers of another worker could run, with those that it has not started yet. On a worker that sleeps none can.
-    pub(super) fn load_of(&self, worker: usize) -> u64 {
+    fn load_of(&self, worker: usize) -> u64 {
         let remote = &self.shared.remotes[worker];
         if self.shared.idle.phase(worker) != Phase::Active {
             return 0;
