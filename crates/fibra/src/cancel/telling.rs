@@ -168,8 +168,9 @@ impl Told {
     fn open_scopes(&mut self, frame: FrameRef, outermost: Option<ScopeRef>, order: &Order) {
         let Some(scope) = outermost else { return };
         let mut held = scope.state.lock();
-        // The scope may have been closed meanwhile, and its record may serve another scope.
-        if held.with(|state| state.body != Some(frame.waiter_ref())) {
+        // The scope may have been closed meanwhile, and its record may serve another scope: also one of the same fiber's, behind a shield
+        // or within another scope.
+        if held.with(|state| state.body != Some(frame.waiter_ref()) || !state.is_outermost) {
             return;
         }
         match order {
@@ -237,5 +238,33 @@ impl ScopeRecord {
                 shared.inject_spawned(frame, frame.waiter.word.snapshot().ticket());
             }
         }
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use crate::sched::here::Here;
+
+    // A canceller that has found the outermost scope of a fiber, and comes late, may find in its record one that the fiber has opened since.
+    #[test]
+    fn a_record_that_serves_a_scope_behind_a_shield_is_left_alone() {
+        let is_cancelled_late = || {
+            let here = Here::new().expect("a fiber");
+            let (_, frame) = here.fiber.expect("a fiber");
+            let innermost = here.innermost();
+            let mut told = Told::default();
+            told.open_scopes(frame, innermost, &Order::Cancel(CancelReason::Handle));
+            told.tell();
+            innermost.is_some_and(|scope| scope.state.with(|state| state.reason.is_some()))
+        };
+        let runtime = crate::Runtime::builder().workers(1).build().unwrap();
+        let fiber = runtime.spawn(move || {
+            let behind = crate::shield(|| crate::scope(|_| is_cancelled_late()));
+            let within = crate::scope(|_| crate::scope(|_| is_cancelled_late()));
+            let outermost = crate::scope(|_| is_cancelled_late());
+            (behind, within, outermost)
+        });
+        assert_eq!(fiber.join().unwrap(), (false, false, true));
     }
 }

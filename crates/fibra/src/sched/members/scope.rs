@@ -182,6 +182,8 @@ impl std::fmt::Debug for ScopeRecord {
 pub(crate) struct ScopeState {
     /// The owner; `None` if the scope is closed.
     pub(crate) body: Option<WaiterRef>,
+    /// It is the outermost on its owner, and no shield is around it: so a cancellation of the owner concerns it.
+    pub(crate) is_outermost: bool,
     /// For reports: its name, and where it was opened.
     pub(crate) name: Option<Arc<str>>,
     pub(crate) site: Option<&'static Location<'static>>,
@@ -410,7 +412,8 @@ impl ScopeRecord {
         record.state.with(|state| {
             let limit = how.limit.unwrap_or(usize::MAX);
             let (name, site) = (how.name.clone(), Some(how.site));
-            *state = ScopeState { body: Some(how.owner), limit, name, site, ..ScopeState::default() };
+            let is_outermost = how.outer.is_none() && !how.shielded;
+            *state = ScopeState { body: Some(how.owner), is_outermost, limit, name, site, ..ScopeState::default() };
         });
         match how.outer {
             Some(outer) if how.shielded => outer.state.with(|state| state.barrier = true),
