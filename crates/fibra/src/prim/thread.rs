@@ -97,7 +97,7 @@ mod ready {
 
     /// From now on these threads end when the system has no thread to give.
     pub(crate) fn keep(threads: Weak<dyn Ready>) {
-        let mut all = ONE_AT_A_TIME.lock();
+        let all = &mut ONE_AT_A_TIME.lock().ready;
         all.retain(|threads| threads.strong_count() > 0);
         all.push(threads);
     }
@@ -107,7 +107,7 @@ mod ready {
         if seeded_bug("ready_threads_stay") {
             return false;
         }
-        let all: Vec<Arc<dyn Ready>> = ONE_AT_A_TIME.lock().iter().filter_map(Weak::upgrade).collect();
+        let all: Vec<Arc<dyn Ready>> = ONE_AT_A_TIME.lock().ready.iter().filter_map(Weak::upgrade).collect();
         all.iter().filter(|threads| threads.end()).count() > 0
     }
 
@@ -194,9 +194,11 @@ pub(crate) fn between_starts<R>(map: impl FnOnce() -> R) -> R {
 mod starting {
     use super::Ready;
     use crate::prim::atomic::{AtomicUsize, Ordering};
+    use crate::prim::instant::Instant;
     use crate::prim::sync::{Mutex, MutexGuard};
     use std::io;
     use std::sync::Weak;
+    use std::time::Duration;
 
     /// The stack of a std thread with its guard, unless `RUST_MIN_STACK` says otherwise.
     const STACK: usize = (2 << 20) + (64 << 10);
@@ -206,14 +208,25 @@ mod starting {
     /// The mappings of a thread: its stack, that of its signal handlers, their guards, a heap of its own; and how many are asked for at
     /// once.
     const PARTS: usize = 8;
-    const MOST_PARTS: usize = 128;
+    const MOST_PARTS: usize = 256;
     const PAGE: usize = 4096;
+    /// To divide takes a microsecond for each part. So it is tried for this many more threads at once, and holds for these if they
+    /// start soon: a fiber with thread-locals of its own takes a thread, and a thousand may start together.
+    const AHEAD: usize = 15;
+    const SOON: Duration = Duration::from_millis(2);
 
     /// The number of threads that have not reached their body yet. Raised only under `ONE_AT_A_TIME`.
     static STARTING: AtomicUsize = AtomicUsize::new(0);
     /// Held by a thread that looks for room for a new thread, and by a thread that maps memory where that room would be.
-    /// Also guards the list of those that keep threads ready.
-    pub(super) static ONE_AT_A_TIME: Mutex<Vec<Weak<dyn Ready>>> = Mutex::new(Vec::new());
+    pub(super) static ONE_AT_A_TIME: Mutex<Starts> = Mutex::new(Starts { ready: Vec::new(), tried: None });
+
+    /// What [`ONE_AT_A_TIME`] guards.
+    pub(super) struct Starts {
+        /// Those that keep threads ready.
+        pub(super) ready: Vec<Weak<dyn Ready>>,
+        /// There were mappings left for so many more threads, and when that was.
+        tried: Option<(usize, Instant)>,
+    }
 
     /// See [`super::between_starts`].
     pub(super) fn between<R>(map: impl FnOnce() -> R) -> R {
@@ -232,7 +245,7 @@ mod starting {
     }
 
     /// Over a fork: no thread looks for room then, and the child forgets the threads that were starting.
-    pub(crate) struct StartsLock(MutexGuard<'static, Vec<Weak<dyn Ready>>>);
+    pub(crate) struct StartsLock(MutexGuard<'static, Starts>);
 
     impl StartsLock {
         pub(crate) fn take() -> Self {
@@ -240,10 +253,10 @@ mod starting {
         }
 
         pub(crate) fn forget_starts(&mut self) {
-            let Self(ready) = self;
+            let Self(starts) = self;
             STARTING.store(0, Ordering::Relaxed); // Relaxed: the child has one thread.
             // None of them exists there, and their locks may be held by a thread that does not either.
-            std::mem::take(&mut **ready).into_iter().for_each(std::mem::forget);
+            std::mem::take(&mut starts.ready).into_iter().for_each(std::mem::forget);
         }
     }
 
@@ -258,7 +271,7 @@ mod starting {
 
     impl Starting {
         pub(super) fn begin() -> io::Result<Self> {
-            let _one_at_a_time = ONE_AT_A_TIME.lock();
+            let mut starts = ONE_AT_A_TIME.lock();
             // Relaxed, here and below: incremented under the lock; a decrement that comes late asks for too much room.
             let starting = Self::count();
             let needed = STACK + BESIDE * STARTING.load(Ordering::Relaxed);
@@ -275,11 +288,45 @@ mod starting {
                 if room == libc::MAP_FAILED {
                     return Err(io::Error::last_os_error());
                 }
-                let parts = Self::divide(room, PARTS * (1 + STARTING.load(Ordering::Relaxed))); // Relaxed: as above.
+                let mappings = starts.look_for_mappings(room, STARTING.load(Ordering::Relaxed)); // Relaxed: as above.
                 libc::munmap(room, needed);
-                parts?;
+                mappings?;
             }
             Ok(starting)
+        }
+
+        fn count() -> Self {
+            STARTING.fetch_add(1, Ordering::Relaxed); // Relaxed: as above.
+            Self
+        }
+    }
+
+    impl Drop for Starting {
+        fn drop(&mut self) {
+            STARTING.fetch_sub(1, Ordering::Relaxed); // Relaxed: as above.
+        }
+    }
+
+    impl Starts {
+        /// Are there mappings left for the threads that are starting, of which one is new? `room` gets divided to see that.
+        ///
+        /// # Safety
+        /// As for [`divide`](Self::divide).
+        unsafe fn look_for_mappings(&mut self, room: *mut libc::c_void, starting: usize) -> io::Result<()> {
+            if let Some((left, when)) = self.tried.take()
+                && when.elapsed() < SOON
+            {
+                self.tried = left.checked_sub(1).map(|left| (left, when));
+                return Ok(());
+            }
+            // SAFETY: the caller's promise. (What is divided already takes no mapping twice.)
+            unsafe {
+                if Self::divide(room, PARTS * (starting + AHEAD)).is_ok() {
+                    self.tried = Some((AHEAD - 1, Instant::now()));
+                    return Ok(());
+                }
+                Self::divide(room, PARTS * starting)
+            }
         }
 
         /// Divides this room into parts, as many as that: the system has a limit for the number of mappings, too.
@@ -294,17 +341,6 @@ mod starting {
                 }
             }
             Ok(())
-        }
-
-        fn count() -> Self {
-            STARTING.fetch_add(1, Ordering::Relaxed); // Relaxed: as above.
-            Self
-        }
-    }
-
-    impl Drop for Starting {
-        fn drop(&mut self) {
-            STARTING.fetch_sub(1, Ordering::Relaxed); // Relaxed: as above.
         }
     }
 }
