@@ -1,6 +1,6 @@
 //! Tests of faults on fiber stacks: what is reported, and how the process ends. Each test runs in a process of its own, since most end it.
 
-use super::super::stack::{RESERVE, StackCache, StackSize};
+use super::super::stack::{RESERVE, StackCache, StackSize, page_size};
 use super::super::testing::{about_stack_pointer, call_on, run_in_child};
 use super::*;
 use std::os::unix::process::ExitStatusExt;
@@ -61,7 +61,7 @@ fn overflow_is_reported_by_name_and_spares_the_neighbour() {
                 let mut take = || cache.take(StackSize::new(bytes).expect("valid")).expect("a stack");
                 let (low, high) = (take(), take());
                 if bytes <= 1 << 20 {
-                    assert_eq!(high.limit().addr() - low.limit().addr(), bytes, "neighbours");
+                    assert_eq!(high.limit().addr() - low.limit().addr(), bytes + page_size(), "neighbours");
                 }
                 let below = low.top().wrapping_sub(NEIGHBOUR_BYTES);
                 // SAFETY: the kilobyte below the top of a stack that is ours.

@@ -37,6 +37,19 @@ const ARENA_ALIGNMENT: usize = 2 << 20;
 const COLOUR_STEP: usize = 64;
 const COLOURS: usize = 16;
 
+/// How far apart the slots of an arena lie: a page further than they are large. That page is never touched.
+///
+/// All stacks use the pages at their tops. If these were a power of two apart, their page numbers would agree in the low bits, by which
+/// the processor chooses a set of its address translation buffer: a few hundred stacks would displace each other there. Decision 79.
+fn stride(size: StackSize) -> usize {
+    size.bytes() + guard::page_size()
+}
+
+/// How many slots there are in an arena. The last needs no page after it.
+fn slots_in(len: usize, size: StackSize) -> usize {
+    (len + guard::page_size()) / stride(size)
+}
+
 /// Why no stack could be made.
 #[derive(Debug)]
 pub(crate) enum NoStack {
@@ -152,10 +165,12 @@ pub(crate) fn find(address: usize) -> Option<Found> {
         let region = Region(region.load(Ordering::Relaxed));
         if region.contains(address) {
             let size = region.size();
-            let index = (address - region.base()) / size.bytes();
-            let slot = region.base() + index * size.bytes();
+            let index = (address - region.base()) / stride(size);
+            let slot = region.base() + index * stride(size);
             let record = NonNull::new(record_of_slot(slot, size, index))?;
-            return Some(Found { record, size, slot });
+            // (Between two slots, or after the last, no stack is.)
+            return Some(Found { record, size, slot })
+                .filter(|found| found.in_slot(address) && index < slots_in(region.len(), size));
         }
         entry = *next;
     }
@@ -167,16 +182,11 @@ fn record_of_slot(slot: usize, size: StackSize, index: usize) -> *mut StackTop {
     std::ptr::with_exposed_provenance_mut(slot + size.bytes() - colour - size_of::<StackTop>())
 }
 
-/// The inverse of [`record_of_slot`].
+/// The inverse of [`record_of_slot`]: a slot ends where a page does, and its record and colour lie in its last page.
 pub(super) fn slot_of_record(record: NonNull<StackTop>, size: StackSize) -> *mut u8 {
-    let slot = if size.class() < POOLED {
-        // Arenas are aligned to more than a pooled size, so slots are aligned to theirs.
-        record.addr().get() & !(size.bytes() - 1)
-    } else {
-        // Own mappings are aligned to pages only, but have a single slot, of colour 0.
-        record.addr().get() + size_of::<StackTop>() - size.bytes()
-    };
-    std::ptr::with_exposed_provenance_mut(slot)
+    const { assert!(size_of::<StackTop>() + (COLOURS - 1) * COLOUR_STEP <= 4096, "in the smallest page") };
+    let end = (record.addr().get() + size_of::<StackTop>()).next_multiple_of(guard::page_size());
+    std::ptr::with_exposed_provenance_mut(end - size.bytes())
 }
 
 /// One size's arena: the part of it that was never handed out.
@@ -228,12 +238,12 @@ pub(super) fn carve(size: StackSize, wanted: usize, out: &mut Vec<NonNull<StackT
     }
     let growing = &mut arenas.growing[size.class()];
     let count = count.min(growing.slots - growing.fresh);
-    let first = growing.base + growing.fresh * size.bytes();
+    let first = growing.base + growing.fresh * stride(size);
     // SAFETY: these slots lie in a mapped arena and were never handed out.
-    let guarded = unsafe { guard::guard_slots(std::ptr::with_exposed_provenance_mut(first), size.bytes(), count) };
+    let guarded = unsafe { guard::guard_slots(std::ptr::with_exposed_provenance_mut(first), stride(size), count) };
     let guarded = guarded.map_err(no_guard)?;
     for index in growing.fresh..growing.fresh + guarded {
-        out.extend(NonNull::new(record_of_slot(growing.base + index * size.bytes(), size, index)));
+        out.extend(NonNull::new(record_of_slot(growing.base + index * stride(size), size, index)));
     }
     growing.fresh += guarded;
     arenas.protected += guarded;
@@ -262,7 +272,7 @@ impl Arenas {
         };
         self.register(Region::new(base, len, size.class()));
         self.growing[size.class()] =
-            Growing { base, fresh: 0, slots: len / size.bytes(), next_len: (len * 2).min(LARGEST_ARENA) };
+            Growing { base, fresh: 0, slots: slots_in(len, size), next_len: (len * 2).min(LARGEST_ARENA) };
         Ok(())
     }
 

@@ -75,7 +75,7 @@ fn every_size_has_the_stated_layout() {
             let mut cache = StackCache::new();
             for bytes in [32 << 10, 64 << 10, 256 << 10, 1 << 20, 2 << 20, 8 << 20] {
                 let mut colours = HashSet::new();
-                let stacks: Vec<Stack> = (0..20).map(|_| cache.take(size(bytes)).expect("a stack")).collect();
+                let stacks: Vec<Stack> = (0..40).map(|_| cache.take(size(bytes)).expect("a stack")).collect();
                 for stack in &stacks {
                     let (top, limit) = (stack.top().addr(), stack.limit().addr());
                     assert_eq!(stack.size(), bytes);
@@ -94,12 +94,18 @@ fn every_size_has_the_stated_layout() {
                         assert!(!is_writable(std::ptr::with_exposed_provenance_mut(page)), "guard of {bytes}");
                         assert!(!is_writable(std::ptr::with_exposed_provenance_mut(page + page_size() - 1)));
                     }
+                    assert!(find(slot + bytes).is_none_or(|found| !found.in_slot(slot + bytes)), "no stack is there");
                     let found = find(limit - 1).expect("ours");
                     assert_eq!((found.record.addr().get(), found.slot), (top, slot));
                     assert!(found.in_guard(limit - 1) && found.in_guard(slot) && !found.in_guard(limit));
                     assert!(found.in_slot(top) && !found.in_slot(slot + bytes));
                 }
                 assert_eq!(colours.len(), if bytes > 1 << 20 { 1 } else { 16 });
+                if bytes <= 1 << 20 {
+                    // By the low bits of the number of a page the processor looks it up.
+                    let sets: HashSet<_> = stacks.iter().map(|stack| stack.top().addr() / page_size() % 16).collect();
+                    assert_eq!(sets.len(), 16, "the tops share few sets");
+                }
                 stacks.into_iter().for_each(|stack| cache.give(stack));
             }
             assert!(find(&raw const cache as usize).is_none(), "the thread's stack is not ours");
