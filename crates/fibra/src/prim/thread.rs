@@ -205,27 +205,25 @@ mod starting {
     /// The memory that a thread maps in its first moments; this is far more than it really is, even with every register set that there is.
     const BESIDE: usize = 128 << 10;
 
-    /// The mappings of a thread: its stack, that of its signal handlers, their guards, a heap of its own; and how many are asked for at
-    /// once.
+    /// The mappings of a thread: its stack, that of its signal handlers, their guards, a heap of its own.
     const PARTS: usize = 8;
-    const MOST_PARTS: usize = 256;
-    const PAGE: usize = 4096;
-    /// To divide takes a microsecond for each part. So it is tried for this many more threads at once, and holds for these if they
-    /// start soon: a fiber with thread-locals of its own takes a thread, and a thousand may start together.
-    const AHEAD: usize = 15;
+    /// To look takes a microsecond for each of them. So it is done for this many threads at once, and holds for these if they start soon: a
+    /// fiber with thread-locals of its own takes a thread, and a thousand may start together.
+    const TOGETHER: usize = 16;
     const SOON: Duration = Duration::from_millis(2);
+    const PAGE: usize = 4096;
 
     /// The number of threads that have not reached their body yet. Raised only under `ONE_AT_A_TIME`.
     static STARTING: AtomicUsize = AtomicUsize::new(0);
     /// Held by a thread that looks for room for a new thread, and by a thread that maps memory where that room would be.
-    pub(super) static ONE_AT_A_TIME: Mutex<Starts> = Mutex::new(Starts { ready: Vec::new(), tried: None });
+    pub(super) static ONE_AT_A_TIME: Mutex<Starts> = Mutex::new(Starts { ready: Vec::new(), mappings_for: None });
 
     /// What [`ONE_AT_A_TIME`] guards.
     pub(super) struct Starts {
         /// Those that keep threads ready.
         pub(super) ready: Vec<Weak<dyn Ready>>,
-        /// There were mappings left for so many more threads, and when that was.
-        tried: Option<(usize, Instant)>,
+        /// For so many more threads there were mappings left, and when that was.
+        mappings_for: Option<(usize, Instant)>,
     }
 
     /// See [`super::between_starts`].
@@ -271,28 +269,26 @@ mod starting {
 
     impl Starting {
         pub(super) fn begin() -> io::Result<Self> {
-            let mut starts = ONE_AT_A_TIME.lock();
-            // Relaxed, here and below: incremented under the lock; a decrement that comes late asks for too much room.
-            let starting = Self::count();
-            let needed = STACK + BESIDE * STARTING.load(Ordering::Relaxed);
-            // SAFETY: a new mapping at an address of the kernel's choice, which no other code sees before it is gone again.
-            unsafe {
-                let room = libc::mmap(
-                    std::ptr::null_mut(),
-                    needed,
-                    libc::PROT_READ | libc::PROT_WRITE,
-                    libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
-                    -1,
-                    0,
-                );
-                if room == libc::MAP_FAILED {
-                    return Err(io::Error::last_os_error());
+            loop {
+                let mut starts = ONE_AT_A_TIME.lock();
+                // Relaxed, here and below: incremented under the lock; a decrement that comes late asks for too much room.
+                let others = STARTING.load(Ordering::Relaxed);
+                if starts.take_mappings() {
+                    look_for_room(others + 1, 0)?;
+                } else if others == 0 {
+                    if look_for_room(1, TOGETHER).is_ok() {
+                        starts.mappings_for = Some((TOGETHER - 1, Instant::now()));
+                    } else {
+                        look_for_room(1, 1)?;
+                    }
+                } else {
+                    // To look takes, for a moment, the very mappings that those that are on their way may need.
+                    drop(starts);
+                    super::yield_now();
+                    continue;
                 }
-                let mappings = starts.look_for_mappings(room, STARTING.load(Ordering::Relaxed)); // Relaxed: as above.
-                libc::munmap(room, needed);
-                mappings?;
+                return Ok(Self::count());
             }
-            Ok(starting)
         }
 
         fn count() -> Self {
@@ -308,41 +304,45 @@ mod starting {
     }
 
     impl Starts {
-        /// Are there mappings left for the threads that are starting, of which one is new? `room` gets divided to see that.
-        ///
-        /// # Safety
-        /// As for [`divide`](Self::divide).
-        unsafe fn look_for_mappings(&mut self, room: *mut libc::c_void, starting: usize) -> io::Result<()> {
-            if let Some((left, when)) = self.tried.take()
-                && when.elapsed() < SOON
-            {
-                self.tried = left.checked_sub(1).map(|left| (left, when));
-                return Ok(());
-            }
-            // SAFETY: the caller's promise. (What is divided already takes no mapping twice.)
-            unsafe {
-                if Self::divide(room, PARTS * (starting + AHEAD)).is_ok() {
-                    self.tried = Some((AHEAD - 1, Instant::now()));
-                    return Ok(());
-                }
-                Self::divide(room, PARTS * starting)
-            }
-        }
-
-        /// Divides this room into parts, as many as that: the system has a limit for the number of mappings, too.
-        ///
-        /// # Safety
-        /// The caller's own mapping, which no other code uses, larger than a page for each part.
-        unsafe fn divide(room: *mut libc::c_void, parts: usize) -> io::Result<()> {
-            for part in (1..parts.min(MOST_PARTS)).step_by(2) {
-                // SAFETY: a page of that mapping.
-                if unsafe { libc::mprotect(room.byte_add(part * PAGE), PAGE, libc::PROT_NONE) } != 0 {
-                    return Err(io::Error::last_os_error());
-                }
-            }
-            Ok(())
+        /// Are there mappings for one more thread, as was found a moment ago?
+        fn take_mappings(&mut self) -> bool {
+            let found = self.mappings_for.take().filter(|(left, when)| *left > 0 && when.elapsed() < SOON);
+            self.mappings_for = found.map(|(left, when)| (left - 1, when));
+            found.is_some()
         }
     }
+
+    /// Is there room in the address space for `threads` that begin, and are there mappings left for `with_mappings` of them?
+    fn look_for_room(threads: usize, with_mappings: usize) -> io::Result<()> {
+        let len = STACK + BESIDE * threads;
+        let (readable, private) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        // SAFETY: a new mapping at an address of the kernel's choice, which no other code sees before it is gone again.
+        unsafe {
+            let room = libc::mmap(std::ptr::null_mut(), len, readable, private, -1, 0);
+            if room == libc::MAP_FAILED {
+                return Err(io::Error::last_os_error());
+            }
+            let divided = divide(room, PARTS * with_mappings);
+            libc::munmap(room, len);
+            divided
+        }
+    }
+
+    /// Divides this room into parts, as many as that: the system has a limit for the number of mappings, too.
+    ///
+    /// # Safety
+    /// The caller's own mapping, which no other code uses, larger than a page for each part.
+    unsafe fn divide(room: *mut libc::c_void, parts: usize) -> io::Result<()> {
+        for part in (1..parts).step_by(2) {
+            // SAFETY: a page of that mapping.
+            if unsafe { libc::mprotect(room.byte_add(part * PAGE), PAGE, libc::PROT_NONE) } != 0 {
+                return Err(io::Error::last_os_error());
+            }
+        }
+        Ok(())
+    }
+
+    const _: () = assert!(PARTS * TOGETHER * PAGE < STACK);
 }
 
 /// The system's number of the calling thread; never 0.

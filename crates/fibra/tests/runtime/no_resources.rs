@@ -2,6 +2,7 @@
 #![cfg(all(not(any(fibra_asan, fibra_tsan)), target_os = "linux"))]
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::support;
@@ -187,6 +188,63 @@ fn forty_thousand_fibers_under_the_old_guards_all_end() {
         });
         assert_eq!(ended.0 + ended.1, 40_000);
         assert!(ended.0 >= 20_000, "{ended:?}");
+    });
+}
+
+/// Takes all mappings that the system gives this process, but for about twice as many as `left`. False: there may be too many to take.
+fn take_mappings_but(left: usize) -> bool {
+    const PAGE: usize = 4096;
+    let most = std::fs::read_to_string("/proc/sys/vm/max_map_count").unwrap().trim().parse().unwrap();
+    if most > 200_000 {
+        return false;
+    }
+    // SAFETY: a mapping that no other code knows; its pages are not touched.
+    unsafe {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        let room = libc::mmap(std::ptr::null_mut(), most * PAGE, libc::PROT_NONE, flags, -1, 0);
+        assert_ne!(room, libc::MAP_FAILED);
+        let set = |page: usize, protection| libc::mprotect(room.byte_add(page * PAGE), PAGE, protection) == 0;
+        let pages: Vec<_> = (1..most).step_by(2).take_while(|page| set(*page, libc::PROT_READ)).collect();
+        assert!(pages.len() > left);
+        assert!(pages.iter().rev().take(left).all(|page| set(*page, libc::PROT_NONE)));
+    }
+    true
+}
+
+// Fibers that want thread-locals of their own wait for a thread where the system has no mappings for one; no thread starts half.
+#[test]
+fn without_mappings_fibers_wait_for_threads_to_lend_theirs() {
+    in_child("without_mappings_fibers_wait_for_threads_to_lend_theirs", &[], || {
+        const FIBERS: usize = 200;
+        let _watchdog = watchdog();
+        let runtime = Runtime::builder().workers(2).build().unwrap();
+        // What fibers need otherwise is there before.
+        let warm: Vec<_> = (0..FIBERS).map(|_| runtime.spawn(fibra::yield_now)).collect();
+        warm.into_iter().for_each(|fiber| fiber.join().unwrap());
+        let can = runtime.run(|| fibra::Builder::new().own_locals().spawn(|| ()).is_ok());
+        if !can || !take_mappings_but(150) {
+            return;
+        }
+        let (gate, began) = (fibra::sync::Event::new(), AtomicUsize::new(0));
+        let (before, ended) = runtime.run(|| {
+            fibra::scope(|scope| {
+                let fibers: Vec<_> = (0..FIBERS)
+                    .map(|_| {
+                        let body = || {
+                            began.fetch_add(1, Ordering::Relaxed);
+                            gate.wait();
+                        };
+                        fibra::Builder::new().own_locals().spawn_scoped(scope, body).unwrap()
+                    })
+                    .collect();
+                fibra::sleep(Duration::from_millis(300));
+                let before = began.load(Ordering::Relaxed);
+                gate.set();
+                (before, fibers.into_iter().map(|fiber| fiber.join().unwrap()).count())
+            })
+        });
+        assert_eq!(ended, FIBERS);
+        assert!(before < FIBERS, "there were mappings for all of them: {before}");
     });
 }
 

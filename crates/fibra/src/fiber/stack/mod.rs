@@ -30,7 +30,7 @@
 //!       slot ─ └───────────────────────────────┘
 //! ```
 //!
-//! `size()` is the whole slot: that is what is reserved and what `stack_size` means everywhere. What a fiber can use is
+//! Slots of an arena lie a page further apart than they are large (`arena.rs` says why). `size()` is the whole slot: that is what is reserved and what `stack_size` means everywhere. What a fiber can use is
 //! `top() - limit()`: the size less 12 KiB of guard and reserve (4 KiB pages) and less the record and its colour (256
 //! to 1216 bytes). A 32 KiB stack has 19 KiB to run on, a 256 KiB one 243.
 //!
