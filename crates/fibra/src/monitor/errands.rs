@@ -47,8 +47,9 @@ impl Calling {
 
 impl Drop for Calling {
     fn drop(&mut self) {
-        // Release: pairs with the acquire in `are_wakers_called`; a thread that does not see the call any more sees what it woke.
-        self.0.fetch_sub(1, Ordering::Release);
+        // Release: pairs with the acquire in `are_wakers_called`; a thread that does not see the call any more sees what it woke. (Acquire for
+        // `.ci/tsan` alone, which must be able to tell std's decrements from ours.)
+        self.0.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
@@ -229,7 +230,8 @@ mod tests {
         state.is_printing = true;
         drop(state);
         // Never freed, like the one of the process.
-        let printer: &'static Printer = Box::leak(Box::new(printer));
+        static KEPT: std::sync::OnceLock<Printer> = std::sync::OnceLock::new();
+        let printer = KEPT.get_or_init(|| printer);
         (0..MOST_TEXTS + 3).for_each(|number| printer.post(number.to_string()));
         let told: Vec<String> = std::iter::from_fn(|| printer.next_or_done()).collect();
         assert_eq!(told.len(), MOST_TEXTS + 1);

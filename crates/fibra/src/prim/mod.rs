@@ -62,6 +62,24 @@ pub(crate) fn prefetch_many(address: *const u8) {
     let _ = address;
 }
 
+/// The size of a page, asked once.
+#[cfg(not(any(loom, shuttle)))]
+#[inline]
+pub(crate) fn page_size() -> usize {
+    use atomic::{AtomicUsize, Ordering};
+    static PAGE: AtomicUsize = AtomicUsize::new(0);
+    // Relaxed: the value depends on nothing, and a thread that comes too early asks again and gets the same.
+    match PAGE.load(Ordering::Relaxed) {
+        0 => {
+            // SAFETY: `sysconf` only reads; `_SC_PAGESIZE` exists on every Linux.
+            let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;
+            PAGE.store(page, Ordering::Relaxed); // Relaxed: as above.
+            page
+        }
+        page => page,
+    }
+}
+
 /// Writes a line for people to standard error. Unlike `eprintln!` it does not panic if standard error is a closed pipe: this
 /// is called inside the panic hook, where that would abort, and on the scheduler's stack.
 #[cfg(not(loom))]

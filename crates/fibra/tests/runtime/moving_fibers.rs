@@ -494,21 +494,35 @@ fn with_listener(
     let listener = listener?;
     let home = told.recv().unwrap();
     support::eventually(|| runtime.metrics().parked == 1, || format!("{:?}", runtime.metrics()));
-    let (started, body) = (Arc::new(fibra::sync::Barrier::new(2)), Arc::new(body));
-    let both: Vec<_> = (0..2)
-        .map(|_| {
-            let (stop, started, body, tx) = (stop.clone(), started.clone(), body.clone(), tx.clone());
-            let body = move || {
-                started.wait();
-                body(system_thread() == home, &tx, &stop);
-            };
-            Builder::new().spread().spawn(body).unwrap()
-        })
-        .collect();
+    let both = on_both_workers(home, {
+        let stop = stop.clone();
+        move |is_home| body(is_home, &tx, &stop)
+    });
     let after = told.recv().unwrap();
     both.into_iter().for_each(|fiber| fiber.join().unwrap());
     listener.join().unwrap();
     Some((home, after))
+}
+
+/// Called on a thread that is no worker: has a fiber call `body` on each of the two workers, with whether that is the one on this thread, once both
+/// are there. (Where `spread` sends a fiber depends on what the workers do, so there are as many tries as it takes.)
+pub(crate) fn on_both_workers(home: i32, body: impl Fn(bool) + Send + Sync + 'static) -> Vec<JoinHandle<()>> {
+    let body = Arc::new(body);
+    let mut found = [None, None];
+    while found.iter().any(Option::is_none) {
+        let (tell, told) = fibra::channel::bounded::<i32>(1);
+        let (begin, begins) = fibra::channel::bounded::<()>(1);
+        let body = body.clone();
+        let fiber = Builder::new().spread().spawn(move || {
+            tell.send(system_thread()).unwrap();
+            if begins.recv().is_ok() {
+                body(system_thread() == home);
+            }
+        });
+        let is_home = told.recv().unwrap() == home;
+        found[usize::from(is_home)].get_or_insert((begin, fiber.unwrap()));
+    }
+    found.into_iter().flatten().map(|(begin, fiber)| (begin.send(()), fiber).1).collect()
 }
 
 fn spin_until(flag: &AtomicBool) {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use crate::moving_fibers::{start_moving, system_thread, with_moves};
+use crate::moving_fibers::{on_both_workers, start_moving, system_thread, with_moves};
 use crate::support;
 use fibra::channel::{Receiver, Sender};
 use fibra::{Builder, Runtime, Scope, ScopeError};
@@ -86,23 +86,17 @@ fn beside_a_hog(count: u64, waits: impl FnOnce(&AtomicBool, Receiver<()>, Sender
     // (Before it has begun it waits for its thread-locals; until it waits then it counts on its worker.)
     (1..count).for_each(|_| _ = told.recv().unwrap());
     support::eventually(|| runtime.metrics().parked == count, || format!("{:?}", runtime.metrics()));
-    // One on each worker.
-    let started = Arc::new(fibra::sync::Barrier::new(2));
-    let hogs: Vec<_> = (0..2)
-        .map(|_| {
-            let (stop, started, tx) = (stop.clone(), started.clone(), tx.clone());
-            let hog = move || {
-                started.wait();
-                if system_thread() == thread {
-                    tx.send(()).unwrap();
-                    while !stop.load(Ordering::Relaxed) {
-                        std::hint::spin_loop();
-                    }
+    let hogs = on_both_workers(thread, {
+        let stop = stop.clone();
+        move |is_home| {
+            if is_home {
+                tx.send(()).unwrap();
+                while !stop.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
                 }
-            };
-            Builder::new().spread().spawn(hog).unwrap()
-        })
-        .collect();
+            }
+        }
+    });
     fiber.join().unwrap();
     hogs.into_iter().for_each(|hog| hog.join().unwrap());
 }

@@ -219,7 +219,8 @@ fn without_mappings_fibers_wait_for_threads_to_lend_theirs() {
         let _watchdog = watchdog();
         let runtime = Runtime::builder().workers(2).build().unwrap();
         // What fibers need otherwise is there before.
-        let warm: Vec<_> = (0..FIBERS).map(|_| runtime.spawn(fibra::yield_now)).collect();
+        let all = std::sync::Arc::new(fibra::sync::Barrier::new(FIBERS));
+        let warm: Vec<_> = (0..FIBERS).map(|_| all.clone()).map(|all| runtime.spawn(move || _ = all.wait())).collect();
         warm.into_iter().for_each(|fiber| fiber.join().unwrap());
         let can = runtime.run(|| fibra::Builder::new().own_locals().spawn(|| ()).is_ok());
         if !can || !take_mappings_but(150) {

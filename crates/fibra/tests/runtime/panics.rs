@@ -305,13 +305,17 @@ fn panic_at_the_end(limit: usize) -> u32 {
     panic_at_the_end(limit) + u32::from(here[0])
 }
 
-/// The stack's lowest usable address, from the kernel's view of this process would need the guard; the fiber measures instead: the
-/// slot is aligned to its stride, its lowest page and two more are the guard.
-fn limit_of(size: usize) -> usize {
+/// The lowest address that the running fiber may use: of the lowest page, below this function's, that the kernel can write to.
+fn limit() -> usize {
+    const PAGE: usize = 4096;
     let here = 0u8;
-    let address = std::ptr::from_ref(&here).addr();
-    let start = address & !(size - 1);
-    start + 3 * 4096
+    // SAFETY: the kernel writes a byte, or refuses; no code uses what lies a page and more below this function's frame.
+    let is_usable = |page: usize| unsafe { libc::getrandom(std::ptr::with_exposed_provenance_mut(page), 1, 0) == 1 };
+    let mut lowest = std::ptr::from_ref(&here).expose_provenance() / PAGE * PAGE;
+    while is_usable(lowest - PAGE) {
+        lowest -= PAGE;
+    }
+    lowest
 }
 
 // S1-10: the panic hook, backtrace included, does not need the stack of the fiber that panics.
@@ -324,8 +328,7 @@ fn a_panic_near_the_end_of_the_stack_is_a_panic() {
             for size in [32 << 10, 64 << 10, 256 << 10, 1 << 20, 8 << 20] {
                 // Twice, so that the second one runs on a stack that was used up before.
                 for _ in 0..2 {
-                    let fiber =
-                        Builder::new().stack_size(size).spawn(move || panic_at_the_end(limit_of(size))).unwrap();
+                    let fiber = Builder::new().stack_size(size).spawn(move || panic_at_the_end(limit())).unwrap();
                     let error = fiber.join().unwrap_err();
                     assert!(error.is_panic() && error.message().contains("bytes left"), "{error}");
                     println!("{size}: {error}");

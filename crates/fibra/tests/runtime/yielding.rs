@@ -108,7 +108,7 @@ fn a_finished_fibers_stack_serves_the_next() {
                 let local = 0u8;
                 std::ptr::from_ref(std::hint::black_box(&local)).addr()
             });
-            // 256 KiB is the stride of the stacks: the same number is the same stack.
+            // Stacks lie more than 256 KiB apart: the same number is the same stack.
             stacks.push(here.join().unwrap() >> 18);
         }
         stacks.sort_unstable();

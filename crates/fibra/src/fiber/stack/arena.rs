@@ -238,16 +238,28 @@ pub(super) fn carve(size: StackSize, wanted: usize, out: &mut Vec<NonNull<StackT
     }
     let growing = &mut arenas.growing[size.class()];
     let count = count.min(growing.slots - growing.fresh);
-    let first = growing.base + growing.fresh * stride(size);
-    // SAFETY: these slots lie in a mapped arena and were never handed out.
-    let guarded = unsafe { guard::guard_slots(std::ptr::with_exposed_provenance_mut(first), stride(size), count) };
-    let guarded = guarded.map_err(no_guard)?;
+    let first = std::ptr::with_exposed_provenance_mut(growing.base + growing.fresh * stride(size));
+    let guard = |count| {
+        taking_mappings(count, || {
+            // SAFETY: these slots lie in a mapped arena and were never handed out.
+            unsafe { guard::guard_slots(first, stride(size), count) }
+        })
+    };
+    let guarded = guard(count).or_else(|_| guard(1)).map_err(no_guard)?;
     for index in growing.fresh..growing.fresh + guarded {
         out.extend(NonNull::new(record_of_slot(growing.base + index * stride(size), size, index)));
     }
     growing.fresh += guarded;
     arenas.protected += guarded;
     Ok(())
+}
+
+/// Runs `guard`, which guards that many stacks, when the mappings that it takes are to be had.
+fn taking_mappings<R>(stacks: usize, guard: impl FnOnce() -> io::Result<R>) -> io::Result<R> {
+    match guard::guard_kind() {
+        GuardKind::Madvise => guard(),
+        GuardKind::Mprotect => crate::prim::thread::take_mappings(2 * stacks, guard),
+    }
 }
 
 fn no_guard(error: io::Error) -> NoStack {
@@ -316,7 +328,7 @@ pub(super) fn map_own(size: StackSize) -> Result<NonNull<StackTop>, NoStack> {
     let base = map(size.bytes(), guard::page_size()).map_err(NoStack::OutOfMemory)?;
     let start = std::ptr::with_exposed_provenance_mut::<u8>(base);
     // SAFETY: the mapping is new.
-    if let Err(error) = unsafe { guard::guard_slots(start, size.bytes(), 1) } {
+    if let Err(error) = taking_mappings(1, || unsafe { guard::guard_slots(start, size.bytes(), 1) }) {
         // SAFETY: as above; no other code has seen it.
         unsafe { libc::munmap(start.cast(), size.bytes()) };
         return Err(no_guard(error));

@@ -1,4 +1,4 @@
-//! Guards: how memory is made inaccessible; and the few facts about pages that the rest of the folder needs.
+//! Guards: how memory is made inaccessible.
 //!
 //! Above: `arena` guards slots as it carves them, `record` opens and closes the reserve, `trim` discards pages. Below:
 //! the kernel.
@@ -11,7 +11,8 @@
 //! The kind is decided once for the process and never changes, because a guard must be opened as it was
 //! installed.
 
-use crate::prim::atomic::{AtomicBool, AtomicUsize, Ordering};
+use crate::prim::atomic::{AtomicBool, Ordering};
+pub(crate) use crate::prim::page_size;
 use std::io;
 use std::sync::OnceLock;
 
@@ -83,22 +84,6 @@ fn madvise_guards_work() -> bool {
             && io::Error::last_os_error().raw_os_error() == Some(libc::EFAULT);
         libc::munmap(page, len);
         works
-    }
-}
-
-/// The size of a page, asked once.
-#[inline]
-pub(crate) fn page_size() -> usize {
-    static PAGE: AtomicUsize = AtomicUsize::new(0);
-    // Relaxed: the value depends on nothing, and a thread that comes too early asks again and gets the same.
-    match PAGE.load(Ordering::Relaxed) {
-        0 => {
-            // SAFETY: `sysconf` only reads; `_SC_PAGESIZE` exists on every Linux.
-            let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;
-            PAGE.store(page, Ordering::Relaxed); // Relaxed: as above.
-            page
-        }
-        page => page,
     }
 }
 

@@ -1,0 +1,220 @@
+//! Is there room for a thread to start? What std maps for it after it has begun (the stack of its signal handlers) must be there, or
+//! std ends the process.
+//!
+//! Two things may run out: address space, where it is limited, and mappings, of which the system gives a process so many. Neither can be
+//! asked for; so a piece of memory is mapped, divided into as many mappings as are needed, and given back at once.
+//!
+//! ```text
+//! begin ── found a moment ago, for 16? ── no ──▶ wait until no thread is on its way ── look for 16, or for 1 where mappings are scarce
+//!             └─ yes ────────────────────────────────────────────────────────────────────────────────────────▶ on its way ──▶ its body
+//! ```
+//!
+//! Above: `thread::start`, and `fiber::stack::arena`, which takes memory where that room would be. Below: the system.
+//!
+//! Invariants
+//! * A look takes, for a moment, the very mappings that a thread on its way may need. So none is on its way meanwhile.
+//! * Fibra takes mappings in numbers ([`take_mappings`]) and much address space ([`between`]) only when none is on its way, and what was found before
+//!   counts no more then. What foreign code takes meanwhile is not covered.
+
+use std::io;
+use std::sync::Weak;
+use std::time::Duration;
+
+use super::Ready;
+use crate::prim::atomic::{AtomicUsize, Ordering};
+use crate::prim::instant::Instant;
+use crate::prim::page_size;
+use crate::prim::sync::{Mutex, MutexGuard};
+
+/// The stack of a std thread with its guard, unless `RUST_MIN_STACK` says otherwise.
+const STACK: usize = (2 << 20) + (64 << 10);
+/// The memory that a thread maps in its first moments; this is far more than it really is, even with every register set that there is.
+const BESIDE: usize = 128 << 10;
+/// The mappings of a thread: its stack, that of its signal handlers, their guards, a heap of its own.
+const PARTS: usize = 8;
+/// A look takes a microsecond for each mapping. So it is taken for this many threads at once, and holds for these if they start soon: a
+/// fiber with thread-locals of its own takes a thread, and a thousand may start together.
+const TOGETHER: usize = 16;
+const SOON: Duration = Duration::from_millis(2);
+/// Where there was not as much, so long each thread has a look of its own, which takes less.
+const SCARCE: Duration = Duration::from_millis(100);
+
+/// The number of threads that have not reached their body yet. Raised only under `ONE_AT_A_TIME`.
+static STARTING: AtomicUsize = AtomicUsize::new(0);
+/// Held by a thread that looks for room for a new thread, and by a thread that maps memory where that room would be.
+pub(super) static ONE_AT_A_TIME: Mutex<Starts> = Mutex::new(Starts { ready: Vec::new(), found: Found::Nothing });
+
+/// What [`ONE_AT_A_TIME`] guards.
+pub(super) struct Starts {
+    /// Those that keep threads ready.
+    pub(super) ready: Vec<Weak<dyn Ready>>,
+    found: Found,
+}
+
+/// What the last look found, and when.
+#[derive(Clone, Copy)]
+enum Found {
+    Nothing,
+    /// Mappings for this many threads more.
+    Mappings(usize, Instant),
+    /// None for [`TOGETHER`].
+    Scarce(Instant),
+}
+
+/// A thread on its way to its body, or not even begun.
+pub(super) struct Starting;
+
+impl Starting {
+    pub(super) fn begin() -> io::Result<Self> {
+        let mut starts = ONE_AT_A_TIME.lock();
+        if starts.has_mappings() {
+            // Relaxed: incremented under the lock; a decrement that comes late asks for too much room.
+            starts.look(1 + STARTING.load(Ordering::Relaxed), 0)?;
+        } else {
+            drop(starts);
+            starts = lock_when_none_starts();
+            starts.look_for_mappings()?;
+        }
+        STARTING.fetch_add(1, Ordering::Relaxed); // Relaxed: see the static.
+        Ok(Self)
+    }
+}
+
+impl Drop for Starting {
+    fn drop(&mut self) {
+        STARTING.fetch_sub(1, Ordering::Relaxed); // Relaxed: as above.
+    }
+}
+
+impl Starts {
+    /// Are there mappings for one more thread, as was found a moment ago?
+    fn has_mappings(&mut self) -> bool {
+        match self.found {
+            Found::Mappings(left @ 1.., when) if when.elapsed() < SOON => {
+                self.found = Found::Mappings(left - 1, when);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Are there mappings for one thread, and for how many more?
+    fn look_for_mappings(&mut self) -> io::Result<()> {
+        let is_scarce = matches!(self.found, Found::Scarce(when) if when.elapsed() < SCARCE);
+        if !is_scarce {
+            if self.look(1, PARTS * TOGETHER).is_ok() {
+                self.found = Found::Mappings(TOGETHER - 1, Instant::now());
+                return Ok(());
+            }
+            self.found = Found::Scarce(Instant::now());
+        }
+        self.look(1, PARTS)
+    }
+
+    /// Is there room in the address space for so many threads that begin, and are there so many mappings left?
+    fn look(&mut self, threads: usize, mappings: usize) -> io::Result<()> {
+        let found = Room::map(STACK + BESIDE * threads, mappings).and_then(|room| room.divide(mappings));
+        if found.is_err() && matches!(self.found, Found::Mappings(..)) {
+            self.found = Found::Nothing;
+        }
+        found
+    }
+}
+
+/// A piece of memory that only this knows, taken for a look.
+struct Room {
+    start: *mut libc::c_void,
+    len: usize,
+}
+
+impl Room {
+    /// Of that many bytes at least, and large enough for so many mappings.
+    fn map(bytes: usize, mappings: usize) -> io::Result<Self> {
+        let len = bytes.max(mappings * page_size());
+        let (readable, private) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        // SAFETY: a new mapping at an address of the kernel's choice.
+        let start = unsafe { libc::mmap(std::ptr::null_mut(), len, readable, private, -1, 0) };
+        if start == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(Self { start, len }) }
+    }
+
+    /// Divides it into as many mappings as that.
+    fn divide(&self, mappings: usize) -> io::Result<()> {
+        for part in (1..mappings).step_by(2) {
+            let page = self.start.wrapping_byte_add(part * page_size());
+            // SAFETY: a page of this mapping, which no code uses.
+            if unsafe { libc::mprotect(page, page_size(), libc::PROT_NONE) } != 0 {
+                return Err(io::Error::last_os_error());
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `map`, and no code knows of it.
+        unsafe { libc::munmap(self.start, self.len) };
+    }
+}
+
+/// The lock, at a moment at which no thread is on its way to its body. (What these do until then is the system's and std's.)
+fn lock_when_none_starts() -> MutexGuard<'static, Starts> {
+    loop {
+        let starts = ONE_AT_A_TIME.lock();
+        // Relaxed: the lock orders it after every increment; a decrement that is seen late costs one more look.
+        if STARTING.load(Ordering::Relaxed) == 0 {
+            return starts;
+        }
+        drop(starts);
+        super::yield_now();
+    }
+}
+
+/// A thread was refused all the same.
+pub(super) fn forget_what_was_found() {
+    ONE_AT_A_TIME.lock().found = Found::Nothing;
+}
+
+/// See [`super::between_starts`].
+pub(super) fn between<R>(map: impl FnOnce() -> R) -> R {
+    if !address_space_is_limited() {
+        return map();
+    }
+    let _starts = lock_when_none_starts();
+    map()
+}
+
+/// Runs `take`, which takes so many mappings, when no thread of fibra is on its way to its body. An error if threads that start later
+/// would find none.
+pub(crate) fn take_mappings<R>(mappings: usize, take: impl FnOnce() -> io::Result<R>) -> io::Result<R> {
+    let mut starts = lock_when_none_starts();
+    starts.found = Found::Nothing;
+    let all = mappings + PARTS * TOGETHER;
+    // (Where there is no address space for this, there is none for a thread either.)
+    if let Ok(room) = Room::map(0, all) {
+        room.divide(all)?;
+    }
+    take()
+}
+
+/// Over a fork: no thread looks for room then, and the child forgets the threads that were starting.
+pub(crate) struct StartsLock(MutexGuard<'static, Starts>);
+
+impl StartsLock {
+    pub(crate) fn take() -> Self {
+        Self(ONE_AT_A_TIME.lock())
+    }
+
+    pub(crate) fn forget_starts(&mut self) {
+        let Self(starts) = self;
+        STARTING.store(0, Ordering::Relaxed); // Relaxed: the child has one thread.
+        // None of them exists there, and their locks may be held by a thread that does not either.
+        std::mem::take(&mut starts.ready).into_iter().for_each(std::mem::forget);
+    }
+}
+
+fn address_space_is_limited() -> bool {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the pointer is to a local.
+    unsafe { libc::getrlimit(libc::RLIMIT_AS, &mut limit) != 0 || limit.rlim_cur != libc::RLIM_INFINITY }
+}
