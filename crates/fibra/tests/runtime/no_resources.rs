@@ -211,41 +211,62 @@ fn take_mappings_but(left: usize) -> bool {
     true
 }
 
+const WAITING: usize = 200;
+
+/// Starts [`WAITING`] fibers that want thread-locals of their own, of which those that have begun wait until all that can have: how many had
+/// begun then, and how many ended well. The others had no stack. None: there are no such fibers here, or too many mappings to take.
+fn begin_with_mappings(left: usize, runtime: &Runtime) -> Option<(usize, usize)> {
+    let can = runtime.run(|| fibra::Builder::new().own_locals().spawn(|| ()).is_ok());
+    if !can || !take_mappings_but(left) {
+        return None;
+    }
+    let (gate, began) = (fibra::sync::Event::new(), AtomicUsize::new(0));
+    Some(runtime.run(|| {
+        fibra::scope(|scope| {
+            let body = || {
+                began.fetch_add(1, Ordering::Relaxed);
+                gate.wait();
+            };
+            let fibers: Vec<_> =
+                (0..WAITING).map(|_| fibra::Builder::new().own_locals().spawn_scoped(scope, body).unwrap()).collect();
+            fibra::sleep(Duration::from_millis(300));
+            let before = began.load(Ordering::Relaxed);
+            gate.set();
+            let ended = fibers.into_iter().filter_map(|fiber| {
+                let ended = fiber.join();
+                assert!(ended.as_ref().is_err_and(|error| error.is_no_stack()) || ended.is_ok(), "{ended:?}");
+                ended.ok()
+            });
+            (before, ended.count())
+        })
+    }))
+}
+
 // Fibers that want thread-locals of their own wait for a thread where the system has no mappings for one; no thread starts half.
 #[test]
 fn without_mappings_fibers_wait_for_threads_to_lend_theirs() {
     in_child("without_mappings_fibers_wait_for_threads_to_lend_theirs", &[], || {
-        const FIBERS: usize = 200;
         let _watchdog = watchdog();
         let runtime = Runtime::builder().workers(2).build().unwrap();
         // What fibers need otherwise is there before.
-        let all = std::sync::Arc::new(fibra::sync::Barrier::new(FIBERS));
-        let warm: Vec<_> = (0..FIBERS).map(|_| all.clone()).map(|all| runtime.spawn(move || _ = all.wait())).collect();
+        let all = std::sync::Arc::new(fibra::sync::Barrier::new(WAITING));
+        let warm: Vec<_> = (0..WAITING).map(|_| all.clone()).map(|all| runtime.spawn(move || _ = all.wait())).collect();
         warm.into_iter().for_each(|fiber| fiber.join().unwrap());
-        let can = runtime.run(|| fibra::Builder::new().own_locals().spawn(|| ()).is_ok());
-        if !can || !take_mappings_but(150) {
-            return;
-        }
-        let (gate, began) = (fibra::sync::Event::new(), AtomicUsize::new(0));
-        let (before, ended) = runtime.run(|| {
-            fibra::scope(|scope| {
-                let fibers: Vec<_> = (0..FIBERS)
-                    .map(|_| {
-                        let body = || {
-                            began.fetch_add(1, Ordering::Relaxed);
-                            gate.wait();
-                        };
-                        fibra::Builder::new().own_locals().spawn_scoped(scope, body).unwrap()
-                    })
-                    .collect();
-                fibra::sleep(Duration::from_millis(300));
-                let before = began.load(Ordering::Relaxed);
-                gate.set();
-                (before, fibers.into_iter().map(|fiber| fiber.join().unwrap()).count())
-            })
-        });
-        assert_eq!(ended, FIBERS);
-        assert!(before < FIBERS, "there were mappings for all of them: {before}");
+        let Some((before, ended)) = begin_with_mappings(150, &runtime) else { return };
+        assert_eq!(ended, WAITING);
+        assert!(before < WAITING, "there were mappings for all of them: {before}");
+    });
+}
+
+// Nor where stacks, too, take mappings, and workers make some while threads start.
+#[test]
+fn stacks_leave_mappings_to_threads_that_start() {
+    let variables = [("FIBRA_GUARD", "mprotect")];
+    in_child("stacks_leave_mappings_to_threads_that_start", &variables, || {
+        let _watchdog = watchdog();
+        let runtime = Runtime::builder().workers(2).build().unwrap();
+        let Some((before, ended)) = begin_with_mappings(200, &runtime) else { return };
+        assert!(before > 0 && ended >= before, "{before} {ended}");
     });
 }
 
