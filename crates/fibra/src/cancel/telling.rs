@@ -246,7 +246,8 @@ mod tests {
     use super::*;
     use crate::sched::here::Here;
 
-    // A canceller that has found the outermost scope of a fiber, and comes late, may find in its record one that the fiber has opened since.
+    // A canceller that has found the outermost scope of a fiber, and comes late, may find in its record one that the fiber has opened
+    // since.
     #[test]
     fn a_record_that_serves_a_scope_behind_a_shield_is_left_alone() {
         let is_cancelled_late = || {

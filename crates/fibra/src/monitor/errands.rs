@@ -47,8 +47,8 @@ impl Calling {
 
 impl Drop for Calling {
     fn drop(&mut self) {
-        // Release: pairs with the acquire in `are_wakers_called`; a thread that does not see the call any more sees what it woke. (Acquire for
-        // `.ci/tsan` alone, which must be able to tell std's decrements from ours.)
+        // Release: pairs with the acquire in `are_wakers_called`; a thread that does not see the call any more sees what it woke.
+        // (Acquire for `.ci/tsan` alone, which must be able to tell std's decrements from ours.)
         self.0.fetch_sub(1, Ordering::AcqRel);
     }
 }

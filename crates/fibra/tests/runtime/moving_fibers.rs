@@ -504,8 +504,8 @@ fn with_listener(
     Some((home, after))
 }
 
-/// Called on a thread that is no worker: has a fiber call `body` on each of the two workers, with whether that is the one on this thread, once both
-/// are there. (Where `spread` sends a fiber depends on what the workers do, so there are as many tries as it takes.)
+/// Called on a thread that is no worker: has a fiber call `body` on each of the two workers, with whether that is the one on the thread
+/// `home`, once both are there. (Where `spread` sends a fiber depends on what the workers do, so there are as many tries as it takes.)
 pub(crate) fn on_both_workers(home: i32, body: impl Fn(bool) + Send + Sync + 'static) -> Vec<JoinHandle<()>> {
     let body = Arc::new(body);
     let mut found = [None, None];

@@ -213,8 +213,8 @@ fn take_mappings_but(left: usize) -> bool {
 
 const WAITING: usize = 200;
 
-/// Starts [`WAITING`] fibers that want thread-locals of their own, of which those that have begun wait until all that can have: how many had
-/// begun then, and how many ended well. The others had no stack. None: there are no such fibers here, or too many mappings to take.
+/// Starts [`WAITING`] fibers that want thread-locals of their own; those that have begun wait until all have that can. Gives how many had
+/// begun then, and how many ended well: the others had no stack. None: there are no such fibers here, or too many mappings to take.
 fn begin_with_mappings(left: usize, runtime: &Runtime) -> Option<(usize, usize)> {
     let can = runtime.run(|| fibra::Builder::new().own_locals().spawn(|| ()).is_ok());
     if !can || !take_mappings_but(left) {

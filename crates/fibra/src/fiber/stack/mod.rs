@@ -30,9 +30,10 @@
 //!       slot ─ └───────────────────────────────┘
 //! ```
 //!
-//! Slots of an arena lie a page further apart than they are large (`arena.rs` says why). `size()` is the whole slot: that is what is reserved and what `stack_size` means everywhere. What a fiber can use is
-//! `top() - limit()`: the size less 12 KiB of guard and reserve (4 KiB pages) and less the record and its colour (256
-//! to 1216 bytes). A 32 KiB stack has 19 KiB to run on, a 256 KiB one 243.
+//! Slots of an arena lie a page further apart than they are large (`arena.rs` says why). `size()` is the whole slot:
+//! that is what is reserved and what `stack_size` means everywhere. What a fiber can use is `top() - limit()`: the
+//! size less 12 KiB of guard and reserve (4 KiB pages) and less the record and its colour (256 to 1216 bytes). A 32
+//! KiB stack has 19 KiB to run on, a 256 KiB one 243.
 //!
 //! Measured with Rust 1.95 on x86_64: from `panic!` to the hook 256 to 480 bytes; from the hook to the end of the
 //! unwinding 2 KiB, and 5 KiB the first time in a process. Hence a reserve of 8 KiB; a panic must still reach the hook

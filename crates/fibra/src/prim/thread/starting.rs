@@ -13,8 +13,8 @@
 //!
 //! Invariants
 //! * A look takes, for a moment, the very mappings that a thread on its way may need. So none is on its way meanwhile.
-//! * Fibra takes mappings in numbers ([`take_mappings`]) and much address space ([`between`]) only when none is on its way, and what was found before
-//!   counts no more then. What foreign code takes meanwhile is not covered.
+//! * Fibra takes mappings in numbers ([`take_mappings`]) and much address space ([`between`]) only when none is on its way; what was found
+//!   before counts no more when it has taken mappings. What foreign code takes meanwhile is not covered.
 
 use std::io;
 use std::sync::Weak;
