@@ -16,12 +16,16 @@
 //! Gathering is tried, not trusted. When a worker is saturated and all others within the width are as busy, the width grows by one.
 //! If workers get in each other's way again soon after that, the next widening waits twice as long, up to [`LONGEST_PAUSE`].
 //!
+//! And it ends with the load for which it was done. When a worker within the width is calm (`calm.rs`), the width grows by one likewise,
+//! and work that asks goes from there to an idle worker that has less than half as many fibers, until both have the same.
+//!
 //! A runtime in which no fiber asks pays for one flag at each sleep.
 //!
-//! Above: `task::place`. Below: `stretch.rs`, `dealing.rs`, `stats.rs`, and the kernel's count of how long a thread waited.
+//! Above: `task::place`. Below: `stretch.rs`, `calm.rs`, `dealing.rs`, `stats.rs`, and the kernel's count of how long a thread waited.
 
 use std::cell::{Cell, OnceCell};
 
+use super::calm::Calm;
 use super::shared::RuntimeShared;
 use super::stretch::Stretch;
 use super::worker::Worker;
@@ -47,6 +51,9 @@ const LONGEST_PAUSE: u64 = 10_000_000_000;
 /// A widening that is taken back within this time was wrong.
 const TRIAL: u64 = 1_000_000_000;
 
+/// For how long a worker that was calm gives work away.
+const AGAIN: u64 = 100_000_000;
+
 /// The width if all workers keep their work, however many there are.
 const ALL: usize = usize::MAX;
 
@@ -55,6 +62,8 @@ const ALL: usize = usize::MAX;
 pub(crate) struct Breadth {
     /// Does any fiber ask?
     is_asked: AtomicBool,
+    /// Has the width ever been narrowed?
+    has_gathered: AtomicBool,
     /// Workers from this number on hand their work down.
     width: AtomicUsize,
     plan: Mutex<Plan>,
@@ -89,7 +98,7 @@ impl Plan {
         *self = Self { width: width - 1, changed_at: now, is_wider: false, widen_from: now + self.pause, ..*self };
     }
 
-    /// A worker says that all those within the width are saturated; there are so many workers.
+    /// A worker says that all those within the width are saturated, or that it is calm; there are so many workers.
     fn widen(&mut self, now: u64, workers: usize) {
         if self.width < workers && now >= self.widen_from {
             let width = if self.width + 1 < workers { self.width + 1 } else { ALL };
@@ -100,7 +109,12 @@ impl Plan {
 
 impl Breadth {
     pub(super) fn new() -> Self {
-        Self { is_asked: AtomicBool::new(false), width: AtomicUsize::new(ALL), plan: Mutex::new(Plan::new()) }
+        Self {
+            is_asked: AtomicBool::new(false),
+            has_gathered: AtomicBool::new(false),
+            width: AtomicUsize::new(ALL),
+            plan: Mutex::new(Plan::new()),
+        }
     }
 
     /// Workers below this number keep their work; [`ALL`] if all do.
@@ -116,11 +130,19 @@ impl Breadth {
         self.is_asked.load(Ordering::Relaxed)
     }
 
+    fn has_gathered(&self) -> bool {
+        // Relaxed: it decides from when on calm is looked for.
+        self.has_gathered.load(Ordering::Relaxed)
+    }
+
     fn change(&self, change: impl FnOnce(&mut Plan)) {
         let mut plan = self.plan.lock();
         change(&mut plan);
-        // Relaxed: as in `width`.
+        // Relaxed, both: as in `width` and `has_gathered`.
         self.width.store(plan.width, Ordering::Relaxed);
+        if plan.width != ALL {
+            self.has_gathered.store(true, Ordering::Relaxed);
+        }
     }
 }
 
@@ -134,8 +156,18 @@ pub(super) struct Rhythm {
     clock: OnceCell<Option<RunQueueClock>>,
     /// For how long it has not slept.
     awake: Stretch,
-    /// So many more go to this worker, unless it comes to rest before.
-    going: Cell<(u64, usize)>,
+    calm: Calm,
+    /// What goes away at the moment.
+    going: Cell<Option<Share>>,
+}
+
+/// So many more go to this worker.
+#[derive(Clone, Copy, Debug)]
+struct Share {
+    left: u64,
+    to: usize,
+    /// Until when, if this one is calm. None: it is saturated, and none of them go any more once it sleeps.
+    calm_until: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -151,7 +183,8 @@ impl Rhythm {
             looked: Cell::new(None),
             clock: OnceCell::new(),
             awake: Stretch::new(),
-            going: Cell::new((0, 0)),
+            calm: Calm::new(),
+            going: Cell::new(None),
         }
     }
 
@@ -159,7 +192,7 @@ impl Rhythm {
     /// far.
     fn note_sleep(&self, nanos: u64, now: u64, waited: impl FnOnce() -> Option<u64>) -> bool {
         self.awake.end();
-        self.going.set((0, 0));
+        self.going.set(self.going.get().filter(|share| share.calm_until.is_some()));
         let average = self.average.get();
         // Long sleeps count for at most [`LOOK`], so that a load which begins is noticed within a hundred short ones.
         self.average.set(average - average / 16 + nanos.min(LOOK) / 16);
@@ -176,7 +209,16 @@ impl Rhythm {
         }
     }
 
-    /// Of a worker with so many fibers that could run, how many go to one with so many?
+    /// Something asks: is it one of those that go away at the moment, because this worker is saturated or because it is calm? Then
+    /// where to.
+    fn next_to_go(&self, width: usize, is_saturated: bool, now: u64) -> Option<usize> {
+        let share = self.going.get().filter(|share| share.calm_until.is_none() == is_saturated)?;
+        let is_valid = share.left > 0 && share.to < width && share.calm_until.is_none_or(|until| now < until);
+        self.going.set(is_valid.then(|| Share { left: share.left - 1, ..share }));
+        is_valid.then_some(share.to)
+    }
+
+    /// Of a worker with so many fibers that could run, or if it is calm of so many fibers, how many go to one with so many?
     fn share(own: u64, other: u64) -> u64 {
         if own >= WAITING && other < own / 2 { ((own - other) / 2).max(1) } else { 0 }
     }
@@ -214,14 +256,15 @@ impl Worker {
         if self.index >= width || self.is_leaving() {
             return self.hand_down(width);
         }
+        if let Some(place) = self.rhythm.next_to_go(width, false, self.cached_now()) {
+            return Some(place);
+        }
         let own = self.stats().runnable();
         if own < WAITING {
             return None;
         }
-        let (left, to) = self.rhythm.going.get();
-        if left > 0 && to < width {
-            self.rhythm.going.set((left - 1, to));
-            return Some(to);
+        if let Some(place) = self.rhythm.next_to_go(width, true, self.cached_now()) {
+            return Some(place);
         }
         self.rhythm.awake.note(policy::cycles(), SATURATED / 2, || self.times());
         if !self.rhythm.awake.is_long() {
@@ -253,15 +296,31 @@ impl Worker {
         // (One that computes without a switch looks as if it had little to do. One that is awake now and then is met asleep soon.)
         let loads = loads.filter(|load| load.is_idle).map(|load| (load.runnable + load.coming, load.worker));
         match loads.min().map(|(load, worker)| (Rhythm::share(own, load), worker)) {
-            Some((share @ 1.., worker)) => {
-                self.rhythm.going.set((share - 1, worker));
-                Some(worker)
+            Some((share @ 1.., to)) => {
+                self.rhythm.going.set(Some(Share { left: share - 1, to, calm_until: None }));
+                Some(to)
             }
             _ => {
                 self.shared.breadth.change(|plan| plan.widen(now, self.shared.permanent()));
                 None
             }
         }
+    }
+
+    /// This worker is calm: what was gathered here may spread again. (How many of the fibers can go is not known: those that ask.)
+    #[cold]
+    #[inline(never)]
+    fn spread_again(&self, now: u64) {
+        self.shared.breadth.change(|plan| plan.widen(now, self.shared.permanent()));
+        let loads = self.others_within(self.shared.breadth.width());
+        let loads = loads.map(|worker| self.shared.load_of(worker, false, now)).filter(|load| load.is_idle);
+        let fewest = loads.map(|load| (load.fibers, load.worker)).min();
+        let share = fewest.map(|(fibers, to)| Share {
+            left: Rhythm::share(self.stats().started.get(), fibers),
+            to,
+            calm_until: Some(now + AGAIN),
+        });
+        self.rhythm.going.set(share);
     }
 
     fn others_within(&self, width: usize) -> impl Iterator<Item = usize> {
@@ -277,9 +336,17 @@ impl Worker {
     pub(super) fn note_sleep(&self, since: Option<u64>) {
         let Some(since) = since else { return };
         let now = self.cached_now();
-        let is_one_too_many = self.rhythm.note_sleep(now.saturating_sub(since), now, || self.rhythm.waited());
-        if is_one_too_many && self.shared.config.gather {
-            self.shared.breadth.change(|plan| plan.narrow(now, self.shared.permanent()));
+        let (rhythm, breadth) = (&self.rhythm, &self.shared.breadth);
+        let slept = now.saturating_sub(since);
+        if rhythm.note_sleep(slept, now, || rhythm.waited()) {
+            if self.shared.config.gather {
+                breadth.change(|plan| plan.narrow(now, self.shared.permanent()));
+            }
+        } else if breadth.has_gathered() && self.index < breadth.width() {
+            let is_short = rhythm.average.get() <= SHORT;
+            if rhythm.calm.note_sleep(slept, now, is_short, || rhythm.waited()) {
+                self.spread_again(now);
+            }
         }
     }
 }
@@ -298,88 +365,4 @@ impl RuntimeShared {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::{ALL, FIRST_PAUSE, LONGEST_PAUSE, LOOK, OLD_LOOK, Plan, Rhythm, SETTLING, SHORT, TRIAL};
-
-    /// Of a worker that has slept for so long, many times.
-    fn rhythm_of(nanos: u64) -> Rhythm {
-        let rhythm = Rhythm::new();
-        for _ in 0..200 {
-            assert!(!rhythm.note_sleep(nanos, 1, || None));
-        }
-        rhythm
-    }
-
-    /// Two sleeps, [`LOOK`] apart, of a thread that waited for this share of the time: is there a worker too many?
-    fn is_one_too_many(rhythm: &Rhythm, from: u64, share: f64) -> bool {
-        let nanos = rhythm.average.get();
-        assert!(!rhythm.note_sleep(nanos, from, || Some(1000)), "one look says nothing");
-        rhythm.note_sleep(nanos, from + LOOK, || Some(1000 + (LOOK as f64 * share) as u64))
-    }
-
-    #[test]
-    fn a_worker_that_sleeps_shortly_and_waits_for_a_processor_is_one_too_many() {
-        assert!(is_one_too_many(&rhythm_of(SHORT / 2), LOOK, 0.2));
-        assert!(!is_one_too_many(&rhythm_of(SHORT / 2), LOOK, 0.1), "it has its processor");
-        assert!(!is_one_too_many(&rhythm_of(2 * SHORT), LOOK, 0.9), "its sleeps are not short");
-        assert!(!is_one_too_many(&Rhythm::new(), LOOK, 0.9), "it has not slept yet");
-    }
-
-    #[test]
-    fn it_looks_seldom_and_believes_no_old_look() {
-        let rhythm = rhythm_of(SHORT / 2);
-        assert!(!rhythm.note_sleep(1, LOOK, || None), "the kernel does not count");
-        assert!(!rhythm.note_sleep(1, LOOK, || Some(0)));
-        assert!(!rhythm.note_sleep(1, 2 * LOOK - 1, || panic!("it has just looked")));
-        assert!(!rhythm.note_sleep(1, LOOK + OLD_LOOK, || Some(OLD_LOOK)), "that was long ago");
-        assert!(rhythm.note_sleep(1, 2 * LOOK + OLD_LOOK, || Some(OLD_LOOK + LOOK)));
-    }
-
-    #[test]
-    fn work_goes_where_there_is_less_than_half_as_much() {
-        assert_eq!(Rhythm::share(20, 0), 10);
-        assert_eq!(Rhythm::share(20, 9), 5);
-        assert_eq!(Rhythm::share(20, 10), 0);
-        assert_eq!(Rhythm::share(3, 0), 1);
-        assert_eq!(Rhythm::share(2, 0), 0, "one waits while one runs");
-    }
-
-    #[test]
-    fn the_width_is_between_one_and_all_and_changes_slowly() {
-        let mut plan = Plan::new();
-        plan.narrow(SETTLING - 1, 3);
-        assert_eq!(plan.width, ALL, "it has just begun");
-        plan.narrow(SETTLING, 3);
-        plan.narrow(2 * SETTLING - 1, 3);
-        assert_eq!(plan.width, 2);
-        plan.narrow(2 * SETTLING, 3);
-        plan.narrow(9 * SETTLING, 3);
-        assert_eq!(plan.width, 1);
-        plan.widen(2 * SETTLING + FIRST_PAUSE - 1, 3);
-        assert_eq!(plan.width, 1);
-        plan.widen(2 * SETTLING + FIRST_PAUSE, 3);
-        assert_eq!(plan.width, 2);
-        for _ in 0..5 {
-            plan.widen(2 * SETTLING + FIRST_PAUSE, 3);
-        }
-        assert_eq!(plan.width, ALL);
-    }
-
-    #[test]
-    fn a_widening_that_was_wrong_is_tried_again_later_and_later() {
-        let (mut plan, mut now) = (Plan::new(), SETTLING);
-        plan.narrow(now, 2);
-        for round in 1..12 {
-            now = plan.widen_from;
-            plan.widen(now, 2);
-            assert_eq!(plan.width, ALL);
-            now += SETTLING;
-            plan.narrow(now, 2);
-            assert_eq!((plan.width, plan.widen_from - now), (1, (FIRST_PAUSE << round).min(LONGEST_PAUSE)));
-        }
-        now = plan.widen_from;
-        plan.widen(now, 2);
-        plan.narrow(now + TRIAL, 2);
-        assert_eq!(plan.pause, FIRST_PAUSE, "that one was right for a while");
-    }
-}
+mod tests;

@@ -12,6 +12,7 @@
 //! patience.rs     how long a thief leaves an owner alone                 surplus.rs  when an owner wakes a thief
 //! overload.rs     when a worker gives new fibers away                    breadth.rs  where work goes on that can begin anew
 //! stretch.rs      for how long a state of a worker has lasted
+//! calm.rs         whether a worker has slept most of the time
 //! flight.rs       what a worker notes of its turns while the recorder is on
 //! phase.rs        what a worker is doing                                  stats.rs what it counts
 //! quiet.rs        asks the inspector when nothing runs any more
@@ -37,6 +38,8 @@ pub(crate) mod bell;
 pub(crate) mod breadth;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod call_wakers;
+#[cfg(not(any(loom, shuttle)))]
+mod calm;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod complete;
 #[cfg(not(any(loom, shuttle)))]
@@ -83,7 +86,6 @@ mod sleep;
 pub(crate) mod staff;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod stats;
-#[cfg(not(any(loom, shuttle)))]
 mod stretch;
 pub(crate) mod surplus;
 #[cfg(not(any(loom, shuttle)))]
