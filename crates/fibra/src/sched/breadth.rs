@@ -16,8 +16,9 @@
 //! Gathering is tried, not trusted. When a worker is saturated and all others within the width are as busy, the width grows by one.
 //! If workers get in each other's way again soon after that, the next widening waits twice as long, up to [`LONGEST_PAUSE`].
 //!
-//! And it ends with the load for which it was done. When a worker within the width is calm (`calm.rs`), the width grows by one likewise,
-//! and work that asks goes from there to an idle worker that has less than half as many fibers, until both have the same.
+//! And it ends with the load for which it was done. When a worker within the width is calm (`calm.rs`) and work asks there, the width grows
+//! by one likewise, and work that asks goes from there to an idle worker that has less than half as many fibers, until both have the same.
+//! That too is a trial, which waits longer and longer if it was wrong; but what a saturated worker needs does not wait for it.
 //!
 //! A runtime in which no fiber asks pays for one flag at each sleep.
 //!
@@ -26,6 +27,7 @@
 use std::cell::{Cell, OnceCell};
 
 use super::calm::Calm;
+use super::phase::Phase;
 use super::shared::RuntimeShared;
 use super::stretch::Stretch;
 use super::worker::Worker;
@@ -52,7 +54,7 @@ const LONGEST_PAUSE: u64 = 10_000_000_000;
 const TRIAL: u64 = 1_000_000_000;
 
 /// For how long a worker that was calm gives work away.
-const AGAIN: u64 = 100_000_000;
+const AGAIN: u64 = 1_000_000_000;
 
 /// The width if all workers keep their work, however many there are.
 const ALL: usize = usize::MAX;
@@ -62,11 +64,25 @@ const ALL: usize = usize::MAX;
 pub(crate) struct Breadth {
     /// Does any fiber ask?
     is_asked: AtomicBool,
-    /// Has the width ever been narrowed?
-    has_gathered: AtomicBool,
     /// Workers from this number on hand their work down.
     width: AtomicUsize,
     plan: Mutex<Plan>,
+}
+
+/// Why the width is grown.
+#[derive(Clone, Copy, Debug)]
+enum Why {
+    /// All workers within it are saturated.
+    Saturated,
+    /// One is calm.
+    Calm,
+}
+
+/// When the width may be grown again, for one of the reasons.
+#[derive(Clone, Copy, Debug)]
+struct Pause {
+    from: u64,
+    nanos: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -74,15 +90,15 @@ struct Plan {
     /// [`ALL`], or less than there are workers.
     width: usize,
     changed_at: u64,
-    /// The last change was a widening.
-    is_wider: bool,
-    widen_from: u64,
-    pause: u64,
+    /// If the last change was a widening.
+    grown: Option<Why>,
+    /// For each reason.
+    pauses: [Pause; 2],
 }
 
 impl Plan {
     const fn new() -> Self {
-        Self { width: ALL, changed_at: 0, is_wider: false, widen_from: 0, pause: FIRST_PAUSE }
+        Self { width: ALL, changed_at: 0, grown: None, pauses: [Pause { from: 0, nanos: FIRST_PAUSE }; 2] }
     }
 
     /// A worker says that there is one too many, of so many.
@@ -91,30 +107,29 @@ impl Plan {
         if width <= 1 || now < self.changed_at + SETTLING {
             return;
         }
-        if self.is_wider {
+        if let Some(why) = self.grown.take() {
+            let pause = &mut self.pauses[why as usize].nanos;
             let was_wrong = now < self.changed_at + TRIAL;
-            self.pause = if was_wrong { (2 * self.pause).min(LONGEST_PAUSE) } else { FIRST_PAUSE };
+            *pause = if was_wrong { (2 * *pause).min(LONGEST_PAUSE) } else { FIRST_PAUSE };
         }
-        *self = Self { width: width - 1, changed_at: now, is_wider: false, widen_from: now + self.pause, ..*self };
+        self.pauses.iter_mut().for_each(|pause| pause.from = now + pause.nanos);
+        (self.width, self.changed_at) = (width - 1, now);
     }
 
-    /// A worker says that all those within the width are saturated, or that it is calm; there are so many workers.
-    fn widen(&mut self, now: u64, workers: usize) {
-        if self.width < workers && now >= self.widen_from {
-            let width = if self.width + 1 < workers { self.width + 1 } else { ALL };
-            *self = Self { width, changed_at: now, is_wider: true, ..*self };
+    /// A worker says that there is one too few, of so many. True: there is one more from now on.
+    fn widen(&mut self, why: Why, now: u64, workers: usize) -> bool {
+        let may = self.width < workers && now >= self.pauses[why as usize].from;
+        if may {
+            self.width = if self.width + 1 < workers { self.width + 1 } else { ALL };
+            (self.changed_at, self.grown) = (now, Some(why));
         }
+        may
     }
 }
 
 impl Breadth {
     pub(super) fn new() -> Self {
-        Self {
-            is_asked: AtomicBool::new(false),
-            has_gathered: AtomicBool::new(false),
-            width: AtomicUsize::new(ALL),
-            plan: Mutex::new(Plan::new()),
-        }
+        Self { is_asked: AtomicBool::new(false), width: AtomicUsize::new(ALL), plan: Mutex::new(Plan::new()) }
     }
 
     /// Workers below this number keep their work; [`ALL`] if all do.
@@ -130,19 +145,12 @@ impl Breadth {
         self.is_asked.load(Ordering::Relaxed)
     }
 
-    fn has_gathered(&self) -> bool {
-        // Relaxed: it decides from when on calm is looked for.
-        self.has_gathered.load(Ordering::Relaxed)
-    }
-
-    fn change(&self, change: impl FnOnce(&mut Plan)) {
+    fn change<R>(&self, change: impl FnOnce(&mut Plan) -> R) -> R {
         let mut plan = self.plan.lock();
-        change(&mut plan);
-        // Relaxed, both: as in `width` and `has_gathered`.
+        let result = change(&mut plan);
+        // Relaxed: as in `width`.
         self.width.store(plan.width, Ordering::Relaxed);
-        if plan.width != ALL {
-            self.has_gathered.store(true, Ordering::Relaxed);
-        }
+        result
     }
 }
 
@@ -157,6 +165,8 @@ pub(super) struct Rhythm {
     /// For how long it has not slept.
     awake: Stretch,
     calm: Calm,
+    /// Has work asked since it was last found calm?
+    has_asked: Cell<bool>,
     /// What goes away at the moment.
     going: Cell<Option<Share>>,
 }
@@ -184,6 +194,7 @@ impl Rhythm {
             clock: OnceCell::new(),
             awake: Stretch::new(),
             calm: Calm::new(),
+            has_asked: Cell::new(false),
             going: Cell::new(None),
         }
     }
@@ -209,13 +220,17 @@ impl Rhythm {
         }
     }
 
-    /// Something asks: is it one of those that go away at the moment, because this worker is saturated or because it is calm? Then
-    /// where to.
-    fn next_to_go(&self, width: usize, is_saturated: bool, now: u64) -> Option<usize> {
-        let share = self.going.get().filter(|share| share.calm_until.is_none() == is_saturated)?;
-        let is_valid = share.left > 0 && share.to < width && share.calm_until.is_none_or(|until| now < until);
-        self.going.set(is_valid.then(|| Share { left: share.left - 1, ..share }));
-        is_valid.then_some(share.to)
+    /// Something asks: is it one of those that go away at the moment, if that may go now? Then where to.
+    fn next_to_go(&self, width: usize, now: u64, may_go: impl FnOnce(Share) -> bool) -> Option<usize> {
+        let share = self.going.get()?;
+        if share.left == 0 || share.to >= width || share.calm_until.is_some_and(|until| now >= until) {
+            self.going.set(None);
+            return None;
+        }
+        may_go(share).then(|| {
+            self.going.set(Some(Share { left: share.left - 1, ..share }));
+            share.to
+        })
     }
 
     /// Of a worker with so many fibers that could run, or if it is calm of so many fibers, how many go to one with so many?
@@ -256,21 +271,24 @@ impl Worker {
         if self.index >= width || self.is_leaving() {
             return self.hand_down(width);
         }
-        if let Some(place) = self.rhythm.next_to_go(width, false, self.cached_now()) {
+        let (rhythm, own) = (&self.rhythm, self.stats().runnable());
+        rhythm.has_asked.set(true);
+        let may_go = |share: Share| match share.calm_until {
+            None => own >= WAITING,
+            // (What has begun to run there may be a long computation.)
+            Some(_) => matches!(shared.idle.phase(share.to), Phase::Sleep | Phase::Spin),
+        };
+        if let Some(place) = rhythm.next_to_go(width, self.cached_now(), may_go) {
             return Some(place);
         }
-        let own = self.stats().runnable();
         if own < WAITING {
             return None;
         }
-        if let Some(place) = self.rhythm.next_to_go(width, true, self.cached_now()) {
-            return Some(place);
-        }
-        self.rhythm.awake.note(policy::cycles(), SATURATED / 2, || self.times());
-        if !self.rhythm.awake.is_long() {
+        rhythm.awake.note(policy::cycles(), SATURATED / 2, || self.times());
+        if !rhythm.awake.is_long() {
             return None;
         }
-        self.rhythm.awake.begin(policy::cycles());
+        rhythm.awake.begin(policy::cycles());
         self.part(own, width)
     }
 
@@ -282,7 +300,7 @@ impl Worker {
         let loads = self.others_within(width).map(|worker| self.shared.load_of(worker, false, now));
         let place = loads.filter(|load| !load.stands_still()).min_by_key(|load| load.fibers);
         if place.is_none() && !self.is_leaving() {
-            self.shared.breadth.change(|plan| plan.widen(now, self.shared.permanent()));
+            self.shared.breadth.change(|plan| plan.widen(Why::Saturated, now, self.shared.permanent()));
         }
         place.map(|load| load.worker)
     }
@@ -301,7 +319,7 @@ impl Worker {
                 Some(to)
             }
             _ => {
-                self.shared.breadth.change(|plan| plan.widen(now, self.shared.permanent()));
+                self.shared.breadth.change(|plan| plan.widen(Why::Saturated, now, self.shared.permanent()));
                 None
             }
         }
@@ -311,16 +329,14 @@ impl Worker {
     #[cold]
     #[inline(never)]
     fn spread_again(&self, now: u64) {
-        self.shared.breadth.change(|plan| plan.widen(now, self.shared.permanent()));
-        let loads = self.others_within(self.shared.breadth.width());
+        let (breadth, permanent) = (&self.shared.breadth, self.shared.permanent());
+        let loads = self.others_within(breadth.width().saturating_add(1).min(permanent));
         let loads = loads.map(|worker| self.shared.load_of(worker, false, now)).filter(|load| load.is_idle);
-        let fewest = loads.map(|load| (load.fibers, load.worker)).min();
-        let share = fewest.map(|(fibers, to)| Share {
-            left: Rhythm::share(self.stats().started.get(), fibers),
-            to,
-            calm_until: Some(now + AGAIN),
-        });
-        self.rhythm.going.set(share);
+        let Some((fibers, to)) = loads.map(|load| (load.fibers, load.worker)).min() else { return };
+        if breadth.change(|plan| plan.widen(Why::Calm, now, permanent)) {
+            let left = Rhythm::share(self.stats().started.get(), fibers);
+            self.rhythm.going.set(Some(Share { left, to, calm_until: Some(now + AGAIN) }));
+        }
     }
 
     fn others_within(&self, width: usize) -> impl Iterator<Item = usize> {
@@ -342,11 +358,10 @@ impl Worker {
             if self.shared.config.gather {
                 breadth.change(|plan| plan.narrow(now, self.shared.permanent()));
             }
-        } else if breadth.has_gathered() && self.index < breadth.width() {
-            let is_short = rhythm.average.get() <= SHORT;
-            if rhythm.calm.note_sleep(slept, now, is_short, || rhythm.waited()) {
-                self.spread_again(now);
-            }
+        } else if breadth.width() == ALL || self.index >= breadth.width() {
+            rhythm.calm.forget();
+        } else if rhythm.calm.note_sleep(slept, now, SHORT, || rhythm.waited()) && rhythm.has_asked.replace(false) {
+            self.spread_again(now);
         }
     }
 }

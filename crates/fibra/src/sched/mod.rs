@@ -86,6 +86,7 @@ mod sleep;
 pub(crate) mod staff;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod stats;
+#[cfg(not(any(loom, shuttle)))]
 mod stretch;
 pub(crate) mod surplus;
 #[cfg(not(any(loom, shuttle)))]

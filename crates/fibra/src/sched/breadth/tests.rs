@@ -1,12 +1,12 @@
 //! Unit tests of where work goes on that can begin anew.
 
-#[cfg(not(fibra_context = "thread"))]
+#[cfg(not(any(fibra_context = "thread", fibra_force_moves)))]
 use std::{sync::Arc, time::Duration};
 
-use super::{ALL, FIRST_PAUSE, LONGEST_PAUSE, LOOK, OLD_LOOK, Plan, Rhythm, SETTLING, SHORT, Share, TRIAL};
-#[cfg(not(fibra_context = "thread"))]
+use super::{ALL, FIRST_PAUSE, LONGEST_PAUSE, LOOK, OLD_LOOK, Plan, Rhythm, SETTLING, SHORT, Share, TRIAL, Why};
+#[cfg(not(any(fibra_context = "thread", fibra_force_moves)))]
 use super::{AtomicBool, Ordering, policy};
-#[cfg(not(fibra_context = "thread"))]
+#[cfg(not(any(fibra_context = "thread", fibra_force_moves)))]
 use crate::{runtime::Runtime, sched::current, task::Builder};
 
 /// Of a worker that has slept for so long, many times.
@@ -44,7 +44,7 @@ fn it_looks_seldom_and_believes_no_old_look() {
 }
 
 /// Sleeps most of the time, wherever it should go on.
-#[cfg(not(fibra_context = "thread"))]
+#[cfg(not(any(fibra_context = "thread", fibra_force_moves)))]
 fn rest_and_ask(stop: Arc<AtomicBool>) {
     // Relaxed: a flag of a test.
     while !stop.load(Ordering::Relaxed) {
@@ -58,7 +58,7 @@ fn rest_and_ask(stop: Arc<AtomicBool>) {
 
 // Narrowed by hand, since that needs a machine with too few processors. What was gathered on one worker comes to the other again.
 #[test]
-#[cfg(not(fibra_context = "thread"))] // A fiber's OS thread is its stack there, not its worker.
+#[cfg(not(any(fibra_context = "thread", fibra_force_moves)))] // A fiber's OS thread is its stack there; it goes on anywhere.
 fn what_was_gathered_spreads_again_when_there_is_little_to_do() {
     let runtime = Runtime::builder().workers(2).max_workers(2).build().unwrap();
     let stop = Arc::new(AtomicBool::new(false));
@@ -87,19 +87,21 @@ fn what_was_gathered_spreads_again_when_there_is_little_to_do() {
 fn a_share_that_is_given_while_calm_is_kept_over_sleeps_and_not_for_long() {
     let rhythm = rhythm_of(2 * SHORT);
     let give = |calm_until| rhythm.going.set(Some(Share { left: 2, to: 1, calm_until }));
+    let next = |width, now| rhythm.next_to_go(width, now, |_| true);
     give(Some(100));
     assert!(!rhythm.note_sleep(1, 1, || None));
-    assert_eq!(rhythm.next_to_go(2, true, 1), None, "it is not saturated");
-    assert_eq!(rhythm.next_to_go(2, false, 99), Some(1));
-    assert_eq!(rhythm.next_to_go(2, false, 100), None);
-    assert_eq!(rhythm.next_to_go(2, false, 1), None, "that was its end");
+    assert_eq!(next(2, 99), Some(1));
+    assert_eq!(rhythm.next_to_go(2, 99, |_| false), None, "not now");
+    assert_eq!(rhythm.going.get().map(|share| share.left), Some(1));
+    assert_eq!(next(2, 100), None);
+    assert_eq!(next(2, 1), None, "that was its end");
     give(None);
-    assert_eq!(rhythm.next_to_go(1, true, 1), None, "out of the width");
+    assert_eq!(next(1, 1), None, "out of the width");
     give(None);
-    assert_eq!([(); 3].map(|()| rhythm.next_to_go(2, true, 1)), [Some(1), Some(1), None]);
+    assert_eq!([(); 3].map(|()| next(2, 1)), [Some(1), Some(1), None]);
     give(None);
     assert!(!rhythm.note_sleep(1, 1, || None));
-    assert_eq!(rhythm.next_to_go(2, true, 1), None, "it has slept");
+    assert_eq!(next(2, 1), None, "it has slept");
 }
 
 #[test]
@@ -122,12 +124,12 @@ fn the_width_is_between_one_and_all_and_changes_slowly() {
     plan.narrow(2 * SETTLING, 3);
     plan.narrow(9 * SETTLING, 3);
     assert_eq!(plan.width, 1);
-    plan.widen(2 * SETTLING + FIRST_PAUSE - 1, 3);
+    plan.widen(Why::Saturated, 2 * SETTLING + FIRST_PAUSE - 1, 3);
     assert_eq!(plan.width, 1);
-    plan.widen(2 * SETTLING + FIRST_PAUSE, 3);
+    plan.widen(Why::Saturated, 2 * SETTLING + FIRST_PAUSE, 3);
     assert_eq!(plan.width, 2);
     for _ in 0..5 {
-        plan.widen(2 * SETTLING + FIRST_PAUSE, 3);
+        plan.widen(Why::Saturated, 2 * SETTLING + FIRST_PAUSE, 3);
     }
     assert_eq!(plan.width, ALL);
 }
@@ -137,15 +139,33 @@ fn a_widening_that_was_wrong_is_tried_again_later_and_later() {
     let (mut plan, mut now) = (Plan::new(), SETTLING);
     plan.narrow(now, 2);
     for round in 1..12 {
-        now = plan.widen_from;
-        plan.widen(now, 2);
+        now = plan.pauses[Why::Saturated as usize].from;
+        assert!(plan.widen(Why::Saturated, now, 2));
         assert_eq!(plan.width, ALL);
         now += SETTLING;
         plan.narrow(now, 2);
-        assert_eq!((plan.width, plan.widen_from - now), (1, (FIRST_PAUSE << round).min(LONGEST_PAUSE)));
+        let [saturated, calm] = plan.pauses;
+        assert_eq!((plan.width, saturated.from - now), (1, (FIRST_PAUSE << round).min(LONGEST_PAUSE)));
+        assert_eq!(calm.from - now, FIRST_PAUSE, "that one has not been tried");
     }
-    now = plan.widen_from;
-    plan.widen(now, 2);
+    now = plan.pauses[Why::Saturated as usize].from;
+    assert!(plan.widen(Why::Saturated, now, 2));
     plan.narrow(now + TRIAL, 2);
-    assert_eq!(plan.pause, FIRST_PAUSE, "that one was right for a while");
+    assert_eq!(plan.pauses[0].nanos, FIRST_PAUSE, "that one was right for a while");
+}
+
+#[test]
+fn a_calm_widening_that_was_wrong_holds_up_no_saturated_worker() {
+    let (mut plan, mut now) = (Plan::new(), SETTLING);
+    plan.narrow(now, 2);
+    for round in 1..12 {
+        now = plan.pauses[Why::Calm as usize].from;
+        assert!(!plan.widen(Why::Calm, now - 1, 2));
+        assert!(plan.widen(Why::Calm, now, 2));
+        assert!(!plan.widen(Why::Calm, now, 2), "there is no other worker");
+        now += SETTLING;
+        plan.narrow(now, 2);
+        let [saturated, calm] = plan.pauses;
+        assert_eq!((saturated.from - now, calm.from - now), (FIRST_PAUSE, (FIRST_PAUSE << round).min(LONGEST_PAUSE)));
+    }
 }
