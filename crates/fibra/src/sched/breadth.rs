@@ -72,9 +72,9 @@ pub(crate) struct Breadth {
 /// Why the width is grown.
 #[derive(Clone, Copy, Debug)]
 enum Why {
-    /// All workers within it are saturated.
+    /// One is saturated, and no other within it has room; or one above it finds none that does not stand still.
     Saturated,
-    /// One is calm.
+    /// One is calm, and work asks there.
     Calm,
 }
 

@@ -3,7 +3,7 @@
 #[cfg(not(any(fibra_context = "thread", fibra_force_moves)))]
 use std::{sync::Arc, time::Duration};
 
-use super::{ALL, FIRST_PAUSE, LONGEST_PAUSE, LOOK, OLD_LOOK, Plan, Rhythm, SETTLING, SHORT, Share, TRIAL, Why};
+use super::{AGAIN, ALL, FIRST_PAUSE, LONGEST_PAUSE, LOOK, OLD_LOOK, Plan, Rhythm, SETTLING, SHORT, Share, TRIAL, Why};
 #[cfg(not(any(fibra_context = "thread", fibra_force_moves)))]
 use super::{AtomicBool, Ordering, policy};
 #[cfg(not(any(fibra_context = "thread", fibra_force_moves)))]
@@ -70,12 +70,20 @@ fn what_was_gathered_spreads_again_when_there_is_little_to_do() {
             let stop = stop.clone();
             drop(crate::task::spawn_local(move || rest_and_ask(stop)));
         }
-        shared.breadth.change(|plan| plan.narrow(policy::now().max(SETTLING), 2));
+        let narrow = || shared.breadth.change(|plan| plan.narrow(policy::now().max(SETTLING), 2));
+        narrow();
         assert_eq!(shared.gathered_on(), 1);
         // (From the second worker all go to the first one before.)
         let is_apart = || shared.gathered_on() == 2 && (5..=11).contains(&on_other());
         let begin = crate::time::Instant::now();
+        let mut tried = begin;
         while !is_apart() {
+            // The share is given for a time, within which the other worker must be found idle often enough: if not, once more.
+            if shared.gathered_on() == 1 {
+                tried = crate::time::Instant::now();
+            } else if tried.elapsed() > Duration::from_nanos(2 * AGAIN) {
+                narrow();
+            }
             assert!(begin.elapsed() < Duration::from_secs(60), "{:?}, {} of 16", shared.breadth, on_other());
             crate::time::sleep(Duration::from_millis(1));
         }
