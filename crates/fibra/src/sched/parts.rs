@@ -1,7 +1,7 @@
 //! The parts of a worker: its fields, grouped by what they are for. Only the worker's own thread touches them; what other threads touch is
 //! in `shared::Remote`.
 //!
-//! Above: `worker.rs`, which holds one of each, and the files of `sched` that use a part: `timers::timing` and `completions.rs` (looks and
+//! Above: `worker.rs`, which holds one of each, and the files of `sched` that use a part: `timers` and `completions.rs` (looks and
 //! I/O), `life` (queues, caches), `members` (lists and counts), `rest.rs` (what the caches give back). Below: queues and caches.
 
 use std::cell::{Cell, OnceCell};
@@ -20,6 +20,7 @@ use crate::fiber::stack::{StackCache, StackSize};
 use crate::prim::cell::OwnerCell;
 use crate::prim::fifo::Fifo;
 use crate::prim::policy;
+use crate::sched::timers::pace::Pace;
 use crate::waiter::answer::AnswerCache;
 
 /// The fibers that only this worker can run. (Unstarted ones, which thieves may take, are in `Remote::fresh`.)
@@ -60,6 +61,8 @@ pub(in crate::sched) struct Looks {
     pub(in crate::sched) clock: Cell<u64>,
     /// When it last looked at its timers.
     pub(in crate::sched) fired_at: Cell<u64>,
+    /// How far apart it wakes for them.
+    pub(in crate::sched) pace: Pace,
 }
 
 impl Looks {
@@ -73,6 +76,7 @@ impl Looks {
             looked_at: Cell::new(0),
             clock: Cell::new(policy::now()),
             fired_at: Cell::new(0),
+            pace: Pace::new(),
         }
     }
 }

@@ -20,13 +20,6 @@ use crate::sched::timers::heap::Timer;
 use crate::sched::worker::{DRIVER_CYCLES, Worker};
 use crate::waiter::word::{ARM_TIMEOUT, Claim, Ticket};
 
-/// With so many timers or more, wake-ups for them keep a distance.
-const MANY_TIMERS: usize = 256;
-/// That distance. A timer is at most this much later for it.
-const TIMER_PAUSE_NANOS: u64 = 500_000;
-/// With so many or more, that distance is twice as long: what the wake-ups cost is a good part of it all then.
-const VERY_MANY_TIMERS: usize = 16_384;
-
 /// Timers that are fired together: their frames are fetched before the first is claimed.
 const BATCH: usize = 16;
 /// Most cache lines that are fetched of the innermost frames of a fiber that waits deep in its stack.
@@ -117,6 +110,7 @@ impl Worker {
     /// waiting for memory: the frames of a batch are fetched together, then the tops of their stacks, long before each is run.
     pub(in crate::sched) fn fire_timers(&self, now: u64) {
         self.looks.fired_at.set(now);
+        let mut fired = 0;
         while self.next_deadline().is_some_and(|deadline| deadline <= now) {
             let mut due = [None; BATCH];
             self.timers.with(|timers| {
@@ -127,6 +121,7 @@ impl Worker {
                     }
                 }
             });
+            fired += due.iter().flatten().count() as u64;
             // One after the other, with nothing in between that takes long: so the processor looks for several pages at the same time.
             due.iter().flatten().for_each(|Due(frame, _)| frame.fetch());
             due.iter().flatten().for_each(|Due(frame, _)| frame.fetch_stack());
@@ -147,6 +142,7 @@ impl Worker {
                 self.push_ready(frame);
             }
         }
+        self.looks.pace.note(fired, now);
         self.shared.fire_deadlines(self.index, now, u64::MAX);
         self.fire_late(now);
         let timers = self.next_deadline().is_some() || self.remote().wheel.next_deadline().is_some();
@@ -180,8 +176,8 @@ impl Worker {
         self.timers.with(|timers| timers.remove(timer));
     }
 
-    /// When a sleeping worker should wake for its timers. With few of them, exactly when the first is due; with many, not sooner than
-    /// a pause after the last time, so that one wake-up (which costs as much as hundreds of timers) serves all that became due meanwhile.
+    /// When a sleeping worker should wake for its timers: when the first is due; but if many are set and due all the time, not sooner
+    /// than a pause after the last time (`pace.rs`).
     pub(in crate::sched) fn wake_for_timers_at(&self) -> Option<u64> {
         let own = self.wake_for_own_timers_at();
         match self.remote().wheel.next_deadline() {
@@ -191,14 +187,8 @@ impl Worker {
     }
 
     fn wake_for_own_timers_at(&self) -> Option<u64> {
-        let (deadline, len) = self.timers.with(|timers| (timers.next_deadline(), timers.len()));
-        let deadline = deadline?;
-        let pause = match len {
-            0..MANY_TIMERS => return Some(deadline),
-            MANY_TIMERS..VERY_MANY_TIMERS => TIMER_PAUSE_NANOS,
-            _ => 2 * TIMER_PAUSE_NANOS,
-        };
-        Some(deadline.max(self.looks.fired_at.get() + pause))
+        let (deadline, timers) = self.timers.with(|timers| (timers.next_deadline(), timers.len()));
+        Some(deadline?.max(self.looks.fired_at.get() + self.looks.pace.pause(timers)))
     }
 
     /// The earliest deadline, if there is one.
