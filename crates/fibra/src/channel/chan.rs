@@ -1,6 +1,6 @@
 //! The channel itself: the lock, the hints beside it, the two counted sides, and the life of the whole.
 //!
-//! Above: `sender`, `receiver` and the operations of `waits`. Below: `state` (what the lock guards), `ring`, `prim::spin`.
+//! Above: `sender`, `receiver` and the operations of `waits`. Below: `state` (what the lock guards), `ring`, `prim::home_lock`.
 //!
 //! Invariants: both kinds of handle point here, and the memory is freed by the later of the two sides (S0-33). Only this module and
 //! `state` touch what the lock guards.
@@ -18,12 +18,13 @@ use super::state::{Aftermath, ChanState, Closing, Overflow, Peer, Rare, hint};
 use super::timed::Timed;
 use crate::cancel::is_unwinding;
 #[cfg(not(any(loom, shuttle)))]
-use crate::monitor::objects::{self, ChannelFacts, Link};
+use crate::monitor::objects::{self, Asked, ChannelFacts, Link};
 use crate::prim::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use crate::prim::bug::seeded_bug;
 use crate::prim::cell::UnsafeCell;
-use crate::prim::spin::RawSpin;
+use crate::prim::home_lock::HomeLock;
 use crate::prim::{FirstPanic, discard_payload};
+use crate::wait::park::lane;
 use crate::wait::wake;
 use crate::waiter::node::{Node, Outcome, WaitList};
 
@@ -37,7 +38,7 @@ type OnOverflow<T> = Box<dyn Fn(T) + Send + Sync>;
 
 /// See the header.
 pub(crate) struct Chan<T> {
-    pub(super) lock: RawSpin,
+    pub(super) lock: HomeLock,
     pub(super) hints: AtomicU8,
     /// Unique, ascending: the lock order.
     id: u64,
@@ -119,13 +120,12 @@ impl<T> Chan<T> {
             always,
             closed: false,
             abandoned: false,
-            aftermath: None,
             rare: (is_timed || has_policy).then(|| Rare::new(plan.overflow, plan.timed)),
         };
         let hints = state.refresh();
         let id = order::next_id();
         let chan = Self {
-            lock: RawSpin::new(),
+            lock: HomeLock::new(),
             hints: AtomicU8::new(hints),
             id,
             state: UnsafeCell::new(state),
@@ -150,19 +150,25 @@ impl<T> Chan<T> {
         chan
     }
 
-    /// What it says of itself in a report.
+    /// What it says of itself in a report; nothing if only unbounded channels are asked, and it is none.
     ///
     /// # Safety
     /// `link` is that of a channel of this type, which is there.
     #[cfg(not(any(loom, shuttle)))]
-    unsafe fn describe(link: *const Link) -> ChannelFacts {
+    unsafe fn describe(link: *const Link, asked: Asked) -> Option<ChannelFacts> {
         // SAFETY: the caller's promise: the channel is around its link.
         let chan = unsafe { &*link.byte_sub(mem::offset_of!(Self, link)).cast::<Self>() };
-        let mut locked = chan.lock();
-        let state = locked.state();
-        let (len, capacity, closed) = (state.buffer.len(), state.capacity, state.closed);
-        locked.unlock();
-        ChannelFacts {
+        if asked == Asked::Unbounded && chan.bounded {
+            return None;
+        }
+        order::enter(chan.id);
+        let look = chan.lock.lock_to_look(lane());
+        // SAFETY: the lock is held.
+        let (len, capacity, closed) =
+            chan.state.with(|state| unsafe { ((*state).buffer.len(), (*state).capacity, (*state).closed) });
+        chan.lock.end_look(look);
+        order::leave();
+        Some(ChannelFacts {
             id: chan.id,
             address: std::ptr::from_ref(chan).addr(),
             name: chan.name().map(Box::from),
@@ -173,7 +179,7 @@ impl<T> Chan<T> {
             senders: chan.senders.load(Ordering::Relaxed) as usize,
             receivers: chan.receivers.load(Ordering::Relaxed) as usize,
             closed,
-        }
+        })
     }
 
     /// Before its memory goes.
@@ -257,7 +263,7 @@ impl<T> Chan<T> {
     #[inline(always)]
     pub(crate) fn lock_raw(&self) {
         order::enter(self.id);
-        self.lock.lock();
+        self.lock.lock(lane());
     }
 
     /// The guard of a lock that was taken by [`lock_raw`](Self::lock_raw).
@@ -520,7 +526,7 @@ impl<T> Locked<'_, T> {
     /// Unlocks, then does what is left: calls wakers, hands over what was dropped. User code.
     #[inline(always)]
     pub(crate) fn unlock(mut self) {
-        if self.state().aftermath.is_some() {
+        if self.state().has_aftermath() {
             self.unlock_and_see_to(None);
         }
     }
@@ -528,7 +534,7 @@ impl<T> Locked<'_, T> {
     /// Unlocks and sets `peer` going, whose wait was completed under this lock; then the same.
     #[inline(always)]
     pub(crate) fn unlock_and_go(mut self, peer: Option<Peer>) {
-        if self.state().aftermath.is_some() {
+        if self.state().has_aftermath() {
             return self.unlock_and_see_to(peer);
         }
         drop(self);
@@ -541,12 +547,13 @@ impl<T> Locked<'_, T> {
     #[inline(never)]
     fn unlock_and_see_to(mut self, peer: Option<Peer>) {
         let chan = self.chan;
-        let aftermath = self.state().aftermath.take();
+        let (aftermath, unused) = self.state().take_aftermath();
         drop(self);
+        drop(unused);
         // Before the user code below, which may suspend or end the peer's future.
         let waker = peer.and_then(Peer::make_runnable);
         if let Some(aftermath) = aftermath {
-            chan.see_to(*aftermath);
+            chan.see_to(aftermath);
         }
         if let Some(waker) = waker {
             wake::call_waker(waker);
@@ -557,8 +564,9 @@ impl<T> Locked<'_, T> {
     /// held. (What an overflow policy drops is dropped before the caller parks.)
     #[inline(always)]
     pub(crate) fn unlock_owing(mut self) -> Vec<Waker> {
-        let Some(aftermath) = self.state().aftermath.take() else { return Vec::new() };
+        let (Some(aftermath), unused) = self.state().take_aftermath() else { return Vec::new() };
         drop(self);
+        drop(unused);
         debug_assert!(aftermath.evicted.is_empty(), "a channel with a policy never makes a sender wait");
         aftermath.wakers
     }

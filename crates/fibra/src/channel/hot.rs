@@ -149,6 +149,7 @@ impl<T> Chan<T> {
 
     #[inline(never)]
     fn send_waiting(&self, value: T, site: Site) -> Result<(), SendError<T>> {
+        self.lock.note_wait(park::lane());
         let mut value = ManuallyDrop::new(value);
         // SAFETY: the value is not dropped here; it is moved out if it was not sent.
         match unsafe { waits::send(self, &raw mut *value, None, site) } {
@@ -269,6 +270,7 @@ impl<T> Chan<T> {
     #[inline(never)]
     fn recv_waiting(&self, site: Site) -> Result<T, RecvError> {
         debug_assert!(!self.is_timed(), "one that time feeds has a deadline of its own");
+        self.lock.note_wait(park::lane());
         let mut slot = MaybeUninit::uninit();
         // SAFETY: room for a value, which is there if DONE.
         match unsafe { waits::recv_once(self, slot.as_mut_ptr(), site) } {
@@ -366,7 +368,7 @@ impl<T> Chan<T> {
     /// Takes the lock if it is free; [`unlock_raw`](Self::unlock_raw) gives it back.
     #[inline(always)]
     fn try_lock_raw(&self) -> bool {
-        let locked = self.lock.try_lock();
+        let locked = self.lock.try_lock(park::lane());
         if locked {
             order::enter(self.id());
         }

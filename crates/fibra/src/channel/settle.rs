@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 
 use super::reason::{CloseReason, Side};
-use super::state::{Aftermath, ChanState, Peer, Try, hint};
+use super::state::{Aftermath, ChanState, Peer, Rare, Try, hint};
 use crate::prim::bug::seeded_bug;
 use crate::waiter::node::{Node, Outcome, Role, WaitList, WaiterRef};
 
@@ -17,7 +17,20 @@ impl<T> ChanState<T> {
     // ---- Settling -------------------------------------------------------------------------------------------------------
 
     pub(super) fn aftermath(&mut self) -> &mut Aftermath<T> {
-        self.aftermath.get_or_insert_with(|| Box::new(Aftermath { wakers: Vec::new(), evicted: VecDeque::new() }))
+        let none = || Aftermath { wakers: Vec::new(), evicted: VecDeque::new() };
+        self.rare().aftermath.get_or_insert_with(none)
+    }
+
+    /// Is there something to see to after the unlock?
+    #[inline(always)]
+    pub(super) fn has_aftermath(&self) -> bool {
+        self.rare.as_ref().is_some_and(|rare| rare.aftermath.is_some())
+    }
+
+    /// What there is to see to; and the rare parts, if they were made for nothing else: they are freed without the lock.
+    pub(super) fn take_aftermath(&mut self) -> (Option<Aftermath<T>>, Option<Box<Rare<T>>>) {
+        let aftermath = self.rare.as_mut().and_then(|rare| rare.aftermath.take());
+        (aftermath, self.rare.take_if(|rare| rare.is_spare()))
     }
 
     /// Unlinks `node` from `list`, completes its wait and sets it going. False: it was completed already.

@@ -182,7 +182,6 @@ pub(crate) struct ChanState<T> {
     pub(super) closed: bool,
     /// The last receiver was dropped: nothing can be delivered any more.
     pub(super) abandoned: bool,
-    pub(super) aftermath: Option<Box<Aftermath<T>>>,
     /// What few channels have; see [`ChanState::rare`].
     pub(super) rare: Option<Box<Rare<T>>>,
 }
@@ -197,6 +196,8 @@ pub(crate) struct Rare<T> {
     pub(super) receiver_watch: WaitList,
     pub(super) sender_watch: WaitList,
     pub(super) closing: Option<Closing>,
+    /// What the next unlock has to see to.
+    pub(super) aftermath: Option<Aftermath<T>>,
 }
 
 impl<T> Rare<T> {
@@ -207,7 +208,18 @@ impl<T> Rare<T> {
             receiver_watch: WaitList::new(),
             sender_watch: WaitList::new(),
             closing: None,
+            aftermath: None,
         })
+    }
+
+    /// Is there nothing in it that a channel without it would not have?
+    pub(super) fn is_spare(&self) -> bool {
+        self.overflow == Overflow::Block
+            && self.timed.is_none()
+            && self.closing.is_none()
+            && self.aftermath.is_none()
+            && self.receiver_watch.is_empty()
+            && self.sender_watch.is_empty()
     }
 }
 

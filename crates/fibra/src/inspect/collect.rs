@@ -49,7 +49,7 @@ pub(super) fn collect(only: Option<&RuntimeShared>) -> (Snapshot, Vec<Found>) {
     let start = policy::now();
     let others = if only.is_none() { objects::runtimes() } else { Vec::new() };
     let runtimes: Vec<&RuntimeShared> = only.into_iter().chain(others.iter().map(|other| &**other)).collect();
-    let channels = objects::channels();
+    let channels = objects::channels(objects::Asked::All);
     deep_channels::look(&channels);
     let scopes = open_scopes::open_scopes();
     let live = runtimes.iter().map(|runtime| Metrics::collect(runtime).live as usize).sum();

@@ -85,7 +85,7 @@ pub(crate) fn report(shared: &RuntimeShared, suspects: Suspects) {
     if suspects.fibers.is_empty() {
         return;
     }
-    let channels = objects::channels();
+    let channels = objects::channels(objects::Asked::All);
     let is_gone = |(id, receives): &(u64, bool)| {
         let channel = channels.iter().find(|channel| channel.id == *id);
         channel.is_none_or(|channel| if *receives { channel.receivers == 0 } else { channel.senders == 0 })

@@ -19,6 +19,14 @@ use crate::sched::shared::RuntimeShared;
 /// The number of lists: several, so that workers that make channels at the same time seldom want the same lock.
 const LISTS: usize = 16;
 
+/// Which channels describe themselves.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Asked {
+    All,
+    /// Those without a bound.
+    Unbounded,
+}
+
 /// A channel's description of itself, for reports.
 #[derive(Debug, Clone)]
 pub(crate) struct ChannelFacts {
@@ -35,12 +43,15 @@ pub(crate) struct ChannelFacts {
     pub(crate) closed: bool,
 }
 
+/// What the channel around a link says of itself, if it is asked.
+type Describe = unsafe fn(*const Link, Asked) -> Option<ChannelFacts>;
+
 /// The part of a channel that links it into a list of this registry.
 #[derive(Debug)]
 pub(crate) struct Link {
     prev: Cell<*const Link>,
     next: Cell<*const Link>,
-    describe: unsafe fn(*const Link) -> ChannelFacts,
+    describe: Describe,
 }
 
 // SAFETY: the cells are touched only under the lock of the list.
@@ -50,7 +61,7 @@ unsafe impl Sync for Link {}
 
 impl Link {
     /// `describe` is called with the address of the link, while it is linked.
-    pub(crate) fn new(describe: unsafe fn(*const Link) -> ChannelFacts) -> Self {
+    pub(crate) fn new(describe: Describe) -> Self {
         Self { prev: Cell::new(ptr::null()), next: Cell::new(ptr::null()), describe }
     }
 }
@@ -103,9 +114,9 @@ pub(crate) unsafe fn remove(link: &Link, id: u64) {
     }
 }
 
-/// The description of every channel of the process. The lists are locked one by one, so that a channel that is made or freed meanwhile
+/// The description of every channel of the process that is asked. The lists are locked one by one, so that a channel that is made or freed meanwhile
 /// waits only for a short time.
-pub(crate) fn channels() -> Vec<ChannelFacts> {
+pub(crate) fn channels(asked: Asked) -> Vec<ChannelFacts> {
     let mut facts = Vec::new();
     for list in &OBJECTS {
         let first = list.lock();
@@ -113,7 +124,7 @@ pub(crate) fn channels() -> Vec<ChannelFacts> {
         // SAFETY: a linked channel is alive as long as the list is locked.
         while let Some(link) = unsafe { at.as_ref() } {
             // SAFETY: the channel is linked, and so it may be asked.
-            facts.push(unsafe { (link.describe)(at) });
+            facts.extend(unsafe { (link.describe)(at, asked) });
             at = link.next.get();
         }
     }

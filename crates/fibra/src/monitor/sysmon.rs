@@ -112,7 +112,7 @@ impl Sysmon {
             self.rescue_deadlines(shared);
             let now = policy::now();
             if now >= next_channels {
-                deep_channels::look(&objects::channels());
+                deep_channels::look(&objects::channels(objects::Asked::Unbounded));
                 // Never so often that it takes more than a hundredth of the time.
                 let took = policy::now().saturating_sub(now);
                 next_channels = now.saturating_add(CHANNELS_NANOS.max(took.saturating_mul(100)));

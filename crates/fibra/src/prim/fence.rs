@@ -6,7 +6,7 @@
 //! before the heavy side looks, or looks after the heavy side's write. Where the kernel cannot do that, the heavy side waits for a
 //! millisecond instead: a store does not stay in a processor's buffer for so long.
 //!
-//! Above: `sched::bell`. Below: the kernel. A model has ordinary fences on both sides.
+//! Above: `sched::bell`, `home_lock`. Below: the kernel. A model has ordinary fences on both sides.
 
 #[cfg(not(any(loom, shuttle)))]
 use std::sync::atomic::{Ordering, compiler_fence};
@@ -26,9 +26,41 @@ pub(crate) fn heavy() {
     #[cfg(loom)]
     loom::sync::atomic::fence(loom::sync::atomic::Ordering::SeqCst);
     #[cfg(not(any(loom, shuttle)))]
-    if !everywhere() {
+    if !everywhere_as_known() {
         super::policy::sleep(std::time::Duration::from_millis(1));
     }
+}
+
+/// Whether the kernel makes every thread pass a fence, once that was tried.
+#[cfg(not(any(loom, shuttle)))]
+static WORKS: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
+
+/// Tries it if that takes no time. The kernel has to be told once that a process will ask for fences. If the process has one thread that
+/// takes microseconds; later it takes twenty milliseconds, and is left to the first [`heavy`] of a thread for which nothing waits.
+#[cfg(not(any(loom, shuttle)))]
+pub(crate) fn prepare() {
+    // (A directory has a link from each directory in it, and two of its own: one for each thread.)
+    let is_alone =
+        || std::fs::metadata("/proc/self/task").is_ok_and(|tasks| std::os::unix::fs::MetadataExt::nlink(&tasks) == 3);
+    if WORKS.get().is_none() && is_alone() {
+        WORKS.get_or_init(everywhere);
+    }
+}
+
+/// [`everywhere`], and what it says is known from then on.
+#[cfg(not(any(loom, shuttle)))]
+fn everywhere_as_known() -> bool {
+    let mut tried = None;
+    WORKS.get_or_init(|| *tried.insert(everywhere()));
+    tried.unwrap_or_else(everywhere)
+}
+
+/// Does [`heavy`] take microseconds, and not a millisecond, nor twenty the first time?
+pub(crate) fn is_cheap() -> bool {
+    #[cfg(any(loom, shuttle))]
+    return true;
+    #[cfg(not(any(loom, shuttle)))]
+    WORKS.get().is_some_and(|works| *works)
 }
 
 /// Every thread of the process passes a fence. False: the kernel does not do that.

@@ -5,81 +5,89 @@
 //!
 //! * *A home is earned.* The fibers that wait for the channel say where they run ([`note_wait`](HomeLock::note_wait)). If the first
 //!   [`FIRST_WAITS`] waits were all on one worker, that is its home. A wait on another worker, or on a plain thread, ends that for good.
-//! * *A home is lost* to any other thread that takes the lock. It takes the spin lock first, which all do but the home; then it says that
-//!   there is no home any more, makes every thread pass a fence (`fence.rs`) and waits until the home is not inside. The
-//!   same worker may earn it again, with twice as many waits each time, so that what the fences cost is little beside what the waits cost.
+//! * *A home is lost* to any other thread that takes the lock. All but the home take the spin lock first. Then such a thread says that
+//!   the home ends, makes every thread of the process pass a fence (`fence.rs`) and waits until the home is not inside. The same worker
+//!   may earn it again, with so many waits ([`WAITS_AGAIN`]) that what the fence costs is nothing beside them. A report, which only looks
+//!   and does so seldom, gives it back ([`lock_to_look`](HomeLock::lock_to_look)).
 //!
 //! Invariants
-//! * The holder has either set `inside`, as the home and in [`Mode::Home`], or holds `spin`. Mode changes only under `spin`,
-//!   and from [`Mode::Home`] only when the home is not inside. So all that see each other take the same of the two.
-//! * The home sets `inside`, passes the light fence and looks whether it is the home; who ends that writes `home`, passes the heavy fence and
-//!   looks at `inside`. One of the two sees the other.
-//! * Only one worker is ever the home of a lock: a worker that stands between its two looks, for however long, meets no other's `inside`.
-//!   (A worker whose memory was another's before was not there while that one was.)
+//! * The holder has either set `inside`, as the home, or holds `spin`. Which of the two, `home` tells: it is even from the moment at which
+//!   a worker becomes the home, under `spin`, until the home has ended and is not inside, under `spin`. So all that hold the lock one
+//!   after the other agree on it.
+//! * The home sets `inside`, passes the light fence and looks whether it is the home; a thread that ends that writes `home`, passes the
+//!   heavy fence and looks at `inside`. One of the two sees the other.
+//! * Only one worker is ever the home of a lock: so a worker that stands between its two looks, for however long, finds no other's
+//!   `inside`.
 //!
-//! Above: `channel::chan`. Below: `spin.rs`, `fence.rs`.
+//! Eight bytes, since there may be a channel for each of a million fibers. Above: `channel::chan`. Below: `spin.rs`, `fence.rs`.
 
-use super::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering};
+use super::atomic::{AtomicBool, AtomicU16, AtomicU32, Ordering};
 use super::bug::seeded_bug;
-use super::cell::UnsafeCell;
 use super::fence;
 use super::spin::{Patience, RawSpin};
 
-/// Who locks: a worker, as the address of its record, or [`NO_LANE`] for any other thread. Of two threads that run at the same time
-/// not both have the same. (Such addresses are multiples of eight, at least.)
-pub(crate) type Lane = usize;
-/// See [`Lane`].
-pub(crate) const NO_LANE: Lane = 0;
+/// Who locks: a worker, by a number that no other worker of this process ever has, or another thread.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Lane(u32);
 
-/// In `home`: it had none, and no wait was noted.
-const NEW: usize = 1;
-/// In `home`: there will be none.
-const NEVER: usize = 3;
-/// In `home`, with a lane: the only one that has waited so far.
-const CANDIDATE: usize = 1;
+impl Lane {
+    /// Any thread that is no worker.
+    pub(crate) const NONE: Self = Self(0);
+
+    /// The next worker's. (After a billion of them: none.)
+    #[cfg(not(any(loom, shuttle)))]
+    pub(crate) fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(1);
+        // Relaxed, both: unique, that is all.
+        let next = NEXT.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |next| next.checked_add(1));
+        next.map_or(Self::NONE, Self::numbered)
+    }
+
+    fn numbered(number: u32) -> Self {
+        if number < 1 << (u32::BITS - TAG_BITS) { Self(number << TAG_BITS) } else { Self::NONE }
+    }
+}
+
+/// What `home` says: a lane, and in its lowest bits one of these.
+const TAG_BITS: u32 = 2;
+/// The lane is the home.
+const HOME: u32 = 0;
+/// The lane alone has waited so far, or was the home and may be again. With no lane: no wait was noted.
+const CANDIDATE: u32 = 1;
+/// The lane was the home, and may still be inside.
+const ENDING: u32 = 2;
+/// There will be none.
+const NEVER: u32 = 3;
+/// Is this bit set, the lock is held by `spin`.
+const BY_SPIN: u32 = 1;
 
 /// So many waits of one worker make it the home, the first time.
-const FIRST_WAITS: u32 = 64;
-/// So often that number is doubled.
-const MOST_DOUBLINGS: u8 = 8;
+const FIRST_WAITS: u16 = 64;
+/// So many, after it was lost: then a fence costs less than a nanosecond for each wait.
+const WAITS_AGAIN: u16 = 16_384;
 
-/// By what the lock is held, for all that take it now.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Mode {
-    /// By the spin lock.
-    Spin,
-    /// By `inside`, for the home alone.
-    Home,
-}
+/// A look at what the lock guards, and the home that it has ended for that.
+#[must_use]
+#[derive(Debug)]
+pub(crate) struct Look(Option<u32>);
 
 /// See the header.
 #[derive(Debug)]
 pub(crate) struct HomeLock {
     spin: RawSpin,
     inside: AtomicBool,
-    mode: UnsafeCell<Mode>,
-    /// How often a home was lost, up to [`MOST_DOUBLINGS`].
-    losses: AtomicU8,
-    /// How many waits of the candidate were noted. Only a guess: several threads may count at once.
-    waits: AtomicU32,
-    /// The lane of the home; or what the constants say.
-    home: AtomicUsize,
+    /// How many more waits make the candidate the home. Only a guess: several threads may count at once.
+    waits_left: AtomicU16,
+    home: AtomicU32,
 }
-
-// SAFETY: `mode` is touched by the holder of the lock alone.
-unsafe impl Sync for HomeLock {}
-// SAFETY: there is nothing in it that belongs to a thread; a home is known by its number.
-unsafe impl Send for HomeLock {}
 
 impl HomeLock {
     pub(crate) fn new() -> Self {
         Self {
             spin: RawSpin::new(),
             inside: AtomicBool::new(false),
-            mode: UnsafeCell::new(Mode::Spin),
-            losses: AtomicU8::new(0),
-            waits: AtomicU32::new(0),
-            home: AtomicUsize::new(NEW),
+            waits_left: AtomicU16::new(FIRST_WAITS),
+            home: AtomicU32::new(CANDIDATE),
         }
     }
 
@@ -95,29 +103,31 @@ impl HomeLock {
     #[inline(always)]
     #[must_use]
     pub(crate) fn try_lock(&self, me: Lane) -> bool {
-        self.enter_home(me) || self.spin.try_lock() && {
-            self.end_home_if_any();
-            true
-        }
+        self.enter_home(me)
+            || self.spin.try_lock() && {
+                self.end_home_if_any();
+                true
+            }
     }
 
     /// Gives the lock back. Only its holder may call this.
     #[inline(always)]
     pub(crate) fn unlock(&self) {
-        // SAFETY: the lock is held.
-        match self.mode.with(|mode| unsafe { *mode }) {
-            Mode::Spin => self.spin.unlock(),
+        // Relaxed: the holder reads what it saw when it took the lock, or a change that leaves the bit as it is.
+        if self.home.load(Ordering::Relaxed) & BY_SPIN != 0 {
+            self.spin.unlock();
+        } else {
             // Release: pairs with the acquire in `end_home`: what was done inside is seen by the thread that ends it.
-            Mode::Home => self.inside.store(false, Ordering::Release),
+            self.inside.store(false, Ordering::Release);
         }
     }
 
     #[inline(always)]
     fn enter_home(&self, me: Lane) -> bool {
         // (Models of channels have no lanes, and need not explore this look.)
-        let may = !cfg!(any(loom, shuttle)) || me != NO_LANE;
-        // Relaxed: a guess. In `home` is what this thread wrote itself, or the home is another.
-        may && self.home.load(Ordering::Relaxed) == me && self.enter(me)
+        let may = !cfg!(any(loom, shuttle)) || me != Lane::NONE;
+        // Relaxed: a guess. If it is this worker, it wrote that itself.
+        may && self.home.load(Ordering::Relaxed) == me.0 | HOME && self.enter(me)
     }
 
     #[inline(always)]
@@ -125,9 +135,9 @@ impl HomeLock {
         // Relaxed: the fence orders it before the look.
         self.inside.store(true, Ordering::Relaxed);
         fence::light();
-        // Acquire: what follows is not done before the look. (The values inside were last written by this worker, or before it became
+        // Acquire: what follows is not done before the look. (What the lock guards was last written by this worker, or before it became
         // the home.)
-        if self.home.load(Ordering::Acquire) == me || seeded_bug("home_looks_once") {
+        if self.home.load(Ordering::Acquire) == me.0 | HOME || seeded_bug("home_looks_once") {
             return true;
         }
         self.step_back();
@@ -137,15 +147,16 @@ impl HomeLock {
     #[cold]
     #[inline(never)]
     fn step_back(&self) {
-        // Release: as in `unlock`, for what was done inside at another time: this store may be the one that is seen.
+        // Release: as in `unlock`, for what was done inside before: it may be this store that is seen. (No model would miss it: there the
+        // light fence is a whole one.)
         self.inside.store(false, Ordering::Release);
     }
 
     /// For a thread that has taken `spin`.
     #[inline(always)]
     fn end_home_if_any(&self) {
-        // SAFETY: `spin` is held, under which alone the mode changes.
-        if self.mode.with(|mode| unsafe { *mode }) == Mode::Home && !seeded_bug("home_overlooked") {
+        // Relaxed: a worker becomes the home under `spin`, whose acquire shows it.
+        if self.home.load(Ordering::Relaxed) & BY_SPIN == 0 && !seeded_bug("home_overlooked") {
             self.end_home();
         }
     }
@@ -153,22 +164,42 @@ impl HomeLock {
     #[cold]
     #[inline(never)]
     fn end_home(&self) {
-        // Relaxed, all: in this mode only a thread that holds `spin` writes `home`, and the fence orders that before the look. The other
-        // two decide nothing but when the next home is made.
-        let home = self.home.load(Ordering::Relaxed);
-        self.waits.store(0, Ordering::Relaxed);
-        self.losses.store((self.losses.load(Ordering::Relaxed) + 1).min(MOST_DOUBLINGS), Ordering::Relaxed);
-        self.home.store(home | CANDIDATE, Ordering::Relaxed);
+        // Relaxed, all three: while it is even, only a thread that holds `spin` writes it; and the fence orders the write before the look.
+        let lane = self.home.load(Ordering::Relaxed);
+        self.home.store(lane | ENDING, Ordering::Relaxed);
+        self.waits_left.store(WAITS_AGAIN, Ordering::Relaxed);
         if !seeded_bug("home_ends_without_fence") {
             fence::heavy();
         }
         let mut patience = Patience::new();
         // Acquire: pairs with the release in `unlock`.
-        while self.inside.load(Ordering::Acquire) {
+        while self.inside.load(Ordering::Acquire) && !seeded_bug("home_not_awaited") {
             patience.wait();
         }
-        // SAFETY: `spin` is held and the home is not inside: this thread is the holder.
-        unsafe { self.mode.with_mut(|mode| *mode = Mode::Spin) };
+        // Relaxed: this thread is the holder; `unlock` publishes it.
+        self.home.store(lane | CANDIDATE, Ordering::Relaxed);
+    }
+
+    /// Takes the lock for a look that changes nothing, of a thread that looks seldom: the home stays the home.
+    pub(crate) fn lock_to_look(&self, me: Lane) -> Look {
+        if self.enter_home(me) {
+            return Look(None);
+        }
+        self.spin.lock();
+        // Relaxed: as in `end_home_if_any`.
+        let home = self.home.load(Ordering::Relaxed);
+        self.end_home_if_any();
+        Look((home & BY_SPIN == 0).then_some(home))
+    }
+
+    /// The look is over.
+    pub(crate) fn end_look(&self, look: Look) {
+        let Look(Some(home)) = look else { return self.unlock() };
+        // Release: pairs with the acquire in `enter`: the look comes before what the home does next. Relaxed on failure: a wait elsewhere
+        // was noted, and there will be no home.
+        _ = self.home.compare_exchange(home | CANDIDATE, home, Ordering::Release, Ordering::Relaxed);
+        // (Not `unlock`, as in `settle`.)
+        self.spin.unlock();
     }
 
     /// Says that a fiber or thread of `me` is about to wait for what the lock guards. The lock is not held.
@@ -176,26 +207,31 @@ impl HomeLock {
     pub(crate) fn note_wait(&self, me: Lane) {
         // Relaxed: a guess, which decides only what is counted.
         let home = self.home.load(Ordering::Relaxed);
-        if home & CANDIDATE != 0 && home != NEVER {
+        if home & BY_SPIN != 0 && home != NEVER {
             self.count_wait(me, home);
         }
     }
 
+    /// `home`: what was seen there, a candidate's.
     #[inline(never)]
-    fn count_wait(&self, me: Lane, home: usize) {
-        // Relaxed, all: which waits are counted is of no consequence for who holds the lock.
+    fn count_wait(&self, me: Lane, home: u32) {
+        // Relaxed, all: which waits are counted is of no consequence for who holds the lock. (A change fails if the lock has a home by now;
+        // it never makes one, nor clears the lowest bit.)
         let change = |to| _ = self.home.compare_exchange(home, to, Ordering::Relaxed, Ordering::Relaxed);
-        if me == NO_LANE || home != NEW && home != me | CANDIDATE {
+        let is_first = home == CANDIDATE;
+        if me == Lane::NONE || !is_first && home != me.0 | CANDIDATE {
             return change(NEVER);
         }
-        if home == NEW {
-            change(me | CANDIDATE);
+        if is_first {
+            change(me.0 | CANDIDATE);
         }
-        let waits = self.waits.load(Ordering::Relaxed).saturating_add(1);
-        self.waits.store(waits, Ordering::Relaxed);
-        if waits >= FIRST_WAITS << self.losses.load(Ordering::Relaxed) {
-            self.settle(me);
+        // Relaxed, both: a count that may be wrong.
+        let left = self.waits_left.load(Ordering::Relaxed);
+        if left <= 1 {
+            return self.settle(me);
         }
+        // Relaxed: as above.
+        self.waits_left.store(left - 1, Ordering::Relaxed);
     }
 
     /// This worker, which has waited often enough, is the home from now on.
@@ -203,99 +239,127 @@ impl HomeLock {
     #[inline(never)]
     fn settle(&self, me: Lane) {
         if !fence::is_cheap() {
-            // Relaxed: it was a candidate; as in `count_wait`.
-            return self.home.store(NEVER, Ordering::Relaxed);
+            // Relaxed, both: as in `count_wait`.
+            _ = self.home.compare_exchange(me.0 | CANDIDATE, NEVER, Ordering::Relaxed, Ordering::Relaxed);
+            return;
         }
         self.lock(me);
-        // SAFETY: the lock is held.
-        let mode = self.mode.with(|mode| unsafe { *mode });
-        let is_settled = mode == Mode::Spin
-            // Relaxed: this worker alone will act on it without the lock.
-            && self.home.compare_exchange(me | CANDIDATE, me, Ordering::Relaxed, Ordering::Relaxed).is_ok();
-        if !is_settled {
+        // Relaxed, both: this worker alone will act on it without taking `spin`, whose unlock shows it to all others.
+        let change = self.home.compare_exchange(me.0 | CANDIDATE, me.0 | HOME, Ordering::Relaxed, Ordering::Relaxed);
+        if change.is_err() {
             return self.unlock();
         }
-        // SAFETY: `spin` is held (the mode says so), and no home is inside, since there is none before this worker's next look.
-        unsafe { self.mode.with_mut(|mode| *mode = Mode::Home) };
-        // (Not `unlock`, which asks the mode.)
+        // (Not `unlock`, which asks `home`.)
         self.spin.unlock();
     }
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
-    use super::{FIRST_WAITS, HomeLock, Lane, Mode, NEVER, NO_LANE, Ordering};
+    use super::{BY_SPIN, FIRST_WAITS, HomeLock, Lane, NEVER, Ordering, WAITS_AGAIN};
     use crate::prim::fence;
 
-    const HERE: Lane = 64;
-    const THERE: Lane = 128;
-
-    fn mode(lock: &HomeLock) -> Mode {
-        // SAFETY: the tests that ask have one thread at this point.
-        lock.mode.with(|mode| unsafe { *mode })
+    fn lanes() -> (Lane, Lane) {
+        // (In a process with several threads, as this is, `prepare` would not do it.)
+        fence::heavy();
+        (Lane::new(), Lane::new())
     }
 
-    fn waits(lock: &HomeLock, me: Lane, times: u32) {
+    fn has_home(lock: &HomeLock) -> bool {
+        lock.home.load(Ordering::Relaxed) & BY_SPIN == 0
+    }
+
+    fn wait(lock: &HomeLock, me: Lane, times: u16) {
         (0..times).for_each(|_| lock.note_wait(me));
     }
 
     #[test]
-    fn waits_of_one_worker_make_it_the_home() {
-        let lock = HomeLock::new();
-        waits(&lock, HERE, FIRST_WAITS - 1);
-        assert_eq!(mode(&lock), Mode::Spin);
-        waits(&lock, HERE, 1);
-        let expected = if fence::is_cheap() { Mode::Home } else { Mode::Spin };
-        assert_eq!(mode(&lock), expected);
-        lock.lock(HERE);
-        lock.unlock();
-        assert!(lock.try_lock(HERE));
-        lock.unlock();
-        assert_eq!(mode(&lock), expected, "its own worker does not end it");
+    fn no_two_workers_have_one_lane() {
+        let (one, other) = lanes();
+        assert!(one != other && one != Lane::NONE);
+        assert_eq!(Lane::numbered(u32::MAX), Lane::NONE, "there are none left");
+        assert_eq!(size_of::<HomeLock>(), 8);
     }
 
     #[test]
-    fn another_thread_ends_it_and_it_is_earned_anew_by_twice_as_many() {
-        let lock = HomeLock::new();
-        for losses in 0..4 {
-            waits(&lock, HERE, (FIRST_WAITS << losses) - 1);
-            assert_eq!(mode(&lock), Mode::Spin);
-            waits(&lock, HERE, 1);
-            assert_eq!(mode(&lock) == Mode::Home, fence::is_cheap());
-            assert!(lock.try_lock(if losses % 2 == 0 { THERE } else { NO_LANE }));
-            assert_eq!(mode(&lock), Mode::Spin);
-            assert!(!lock.try_lock(HERE));
+    fn waits_of_one_worker_make_it_the_home() {
+        let (lock, (here, _)) = (HomeLock::new(), lanes());
+        wait(&lock, here, FIRST_WAITS - 1);
+        assert!(!has_home(&lock));
+        wait(&lock, here, 1);
+        assert_eq!(has_home(&lock), fence::is_cheap());
+        lock.lock(here);
+        lock.unlock();
+        assert!(lock.try_lock(here));
+        lock.unlock();
+        assert_eq!(has_home(&lock), fence::is_cheap(), "its own worker does not end it");
+    }
+
+    #[test]
+    fn another_thread_ends_it_and_it_is_earned_anew_by_many_more_waits() {
+        let (lock, (here, there)) = (HomeLock::new(), lanes());
+        let mut waits = FIRST_WAITS;
+        for other in [there, Lane::NONE, there] {
+            wait(&lock, here, waits - 1);
+            assert!(!has_home(&lock));
+            wait(&lock, here, 1);
+            assert_eq!(has_home(&lock), fence::is_cheap());
+            assert!(lock.try_lock(other));
+            assert!(!has_home(&lock));
+            assert!(!lock.try_lock(here));
             lock.unlock();
+            waits = if fence::is_cheap() { WAITS_AGAIN } else { 1 };
         }
     }
 
     #[test]
+    fn a_look_gives_the_home_back() {
+        let (lock, (here, there)) = (HomeLock::new(), lanes());
+        wait(&lock, here, FIRST_WAITS);
+        for me in [here, there, Lane::NONE] {
+            let look = lock.lock_to_look(me);
+            assert!(me == here || !has_home(&lock), "{me:?}");
+            lock.end_look(look);
+            assert_eq!(has_home(&lock), fence::is_cheap(), "{me:?}");
+            lock.lock(here);
+            lock.unlock();
+        }
+        lock.lock(there);
+        lock.unlock();
+        lock.end_look(lock.lock_to_look(there));
+        assert!(!has_home(&lock), "there was none to give back");
+    }
+
+    #[test]
     fn a_wait_elsewhere_ends_it_for_good() {
-        for other in [THERE, NO_LANE] {
+        let (here, there) = lanes();
+        for other in [there, Lane::NONE] {
             let lock = HomeLock::new();
-            waits(&lock, HERE, FIRST_WAITS - 1);
-            waits(&lock, other, 1);
-            waits(&lock, HERE, 3 * FIRST_WAITS);
-            assert_eq!((mode(&lock), lock.home.load(Ordering::Relaxed)), (Mode::Spin, NEVER));
+            wait(&lock, here, FIRST_WAITS - 1);
+            wait(&lock, other, 1);
+            wait(&lock, here, 3 * FIRST_WAITS);
+            assert_eq!(lock.home.load(Ordering::Relaxed), NEVER);
         }
     }
 
     #[test]
     fn stress_a_home_and_two_others_are_never_inside_at_once() {
-        let lock = HomeLock::new();
-        let count = std::cell::UnsafeCell::new(0_u64);
-        #[derive(Clone, Copy)]
-        struct Shared<'a>(&'a HomeLock, &'a std::cell::UnsafeCell<u64>);
-        // SAFETY: the count is touched under the lock.
-        unsafe impl Send for Shared<'_> {}
-        let shared = Shared(&lock, &count);
         const TIMES: u64 = 20_000;
+        #[derive(Clone, Copy)]
+        struct Guarded<'a>(&'a HomeLock, &'a std::cell::UnsafeCell<u64>);
+        // SAFETY: the count is touched under the lock.
+        unsafe impl Send for Guarded<'_> {}
+
+        let (lock, count, (here, there)) = (HomeLock::new(), std::cell::UnsafeCell::new(0), lanes());
+        let guarded = Guarded(&lock, &count);
         let run = move |me: Lane, pause: u64| {
-            let Shared(lock, count) = { shared };
+            let Guarded(lock, count) = { guarded };
             for time in 0..TIMES {
-                if me == HERE {
-                    // So often that it is the home again and again.
-                    (0..8).for_each(|_| lock.note_wait(me));
+                if me == here {
+                    // So that it is the home again and again.
+                    // Relaxed: a guess, as in `count_wait`.
+                    lock.waits_left.store(1, Ordering::Relaxed);
+                    lock.note_wait(me);
                 }
                 lock.lock(me);
                 // SAFETY: the lock is held.
@@ -307,9 +371,9 @@ mod tests {
             }
         };
         std::thread::scope(|scope| {
-            scope.spawn(move || run(HERE, 0));
-            scope.spawn(move || run(THERE, 50));
-            scope.spawn(move || run(NO_LANE, 70));
+            scope.spawn(move || run(here, 0));
+            scope.spawn(move || run(there, 50));
+            scope.spawn(move || run(Lane::NONE, 70));
         });
         // SAFETY: the others have ended.
         assert_eq!(unsafe { *count.get() }, 3 * TIMES);
@@ -318,13 +382,13 @@ mod tests {
 
 #[cfg(all(test, loom))]
 mod model {
-    use super::{CANDIDATE, HomeLock, Lane, NEW, NO_LANE, Ordering};
+    use super::{CANDIDATE, HomeLock, Lane, Ordering};
     use crate::prim::cell::UnsafeCell;
     use crate::prim::model::{check, thread};
     use crate::prim::sync::Arc;
 
-    const HERE: Lane = 64;
-    const THERE: Lane = 128;
+    const HERE: Lane = Lane(64);
+    const THERE: Lane = Lane(128);
 
     /// What the lock guards: loom reports two that touch it at once.
     struct Guarded {
@@ -351,12 +415,20 @@ mod model {
 
         /// As after many waits.
         fn settle(&self, me: Lane) {
-            _ = self.lock.home.compare_exchange(NEW, me | CANDIDATE, Ordering::Relaxed, Ordering::Relaxed);
+            _ = self.lock.home.compare_exchange(CANDIDATE, me.0 | CANDIDATE, Ordering::Relaxed, Ordering::Relaxed);
             self.lock.settle(me);
         }
 
+        fn look(&self) -> u32 {
+            let look = self.lock.lock_to_look(THERE);
+            // SAFETY: the lock is held.
+            let count = self.count.with(|count| unsafe { *count });
+            self.lock.end_look(look);
+            count
+        }
+
         fn count(&self) -> u32 {
-            self.lock.lock(NO_LANE);
+            self.lock.lock(Lane::NONE);
             // SAFETY: the lock is held.
             let count = self.count.with(|count| unsafe { *count });
             self.lock.unlock();
@@ -371,7 +443,7 @@ mod model {
             let guarded = Guarded::new();
             guarded.settle(HERE);
             let other = guarded.clone();
-            let thread = thread::spawn(move || other.add(NO_LANE));
+            let thread = thread::spawn(move || other.add(Lane::NONE));
             guarded.add(HERE);
             guarded.add(HERE);
             thread.join().unwrap();
@@ -412,13 +484,42 @@ mod model {
         });
     }
 
+    /// A look gives the home back, while it is inside or about to be.
+    #[test]
+    fn model_home_against_a_look() {
+        check(3, || {
+            let guarded = Guarded::new();
+            guarded.settle(HERE);
+            let other = guarded.clone();
+            let thread = thread::spawn(move || other.look());
+            guarded.add(HERE);
+            guarded.add(HERE);
+            assert!(thread.join().unwrap() <= 2);
+            assert_eq!(guarded.count(), 2);
+        });
+    }
+
+    /// One looks, and another ends the home that the look gives back.
+    #[test]
+    fn model_look_against_an_end() {
+        check(2, || {
+            let guarded = Guarded::new();
+            guarded.settle(HERE);
+            let (looks, ends) = (guarded.clone(), guarded.clone());
+            let threads = [thread::spawn(move || _ = looks.look()), thread::spawn(move || ends.add(THERE))];
+            guarded.add(HERE);
+            threads.into_iter().for_each(|thread| thread.join().unwrap());
+            assert_eq!(guarded.count(), 2);
+        });
+    }
+
     /// Two others end it at once.
     #[test]
     fn model_home_against_two_others() {
         check(2, || {
             let guarded = Guarded::new();
             guarded.settle(HERE);
-            let threads = [THERE, NO_LANE].map(|lane| {
+            let threads = [THERE, Lane::NONE].map(|lane| {
                 let other = guarded.clone();
                 thread::spawn(move || other.add(lane))
             });

@@ -16,6 +16,7 @@ pub(crate) mod cell;
 pub(crate) mod epoch;
 pub(crate) mod fence;
 pub(crate) mod fifo;
+pub(crate) mod home_lock;
 pub(crate) mod instant;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod keyed;

@@ -14,17 +14,17 @@ const FIRST_PAUSES: u32 = 4;
 const NEXT_PAUSES: u32 = 8;
 
 /// The waits of one waiter for a lock that another thread holds.
-struct Patience {
+pub(super) struct Patience {
     pauses: u32,
 }
 
 impl Patience {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self { pauses: 0 }
     }
 
     /// Waits, until the next look.
-    fn wait(&mut self) {
+    pub(super) fn wait(&mut self) {
         #[cfg(not(any(loom, shuttle)))]
         if self.pauses < PAUSES_BEFORE_YIELD {
             let pauses = if self.pauses == 0 { FIRST_PAUSES } else { NEXT_PAUSES };

@@ -36,12 +36,12 @@ use crate::driver::{Driver, Kicker};
 use crate::fiber::donors::Donors;
 use crate::fiber::frame::{Frame, FrameRef, NO_HOME, flag};
 use crate::fiber::stack::StackSize;
-use crate::prim::CacheLine;
 use crate::prim::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use crate::prim::linked::Linked;
 use crate::prim::slab::{Free, Never, Record, Slab};
 use crate::prim::sync::Mutex;
 use crate::prim::thread::JoinHandle;
+use crate::prim::{CacheLine, fence};
 use crate::sched::timers::heap::Timer;
 use crate::waiter::cancel_reason::ReasonKind;
 use crate::waiter::flags::Flags;
@@ -318,6 +318,8 @@ fn asserts_slowly() -> bool {
 
 impl RuntimeShared {
     pub(crate) fn new(config: Config, remotes: Vec<Remote>) -> Arc<Self> {
+        // For the locks of channels. (If there are several threads by now, the monitor's first fence does it.)
+        fence::prepare();
         let mut roots = RootPool::default();
         let root = roots.take();
         let daemons = roots.take();

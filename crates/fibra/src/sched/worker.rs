@@ -43,6 +43,7 @@ use crate::fiber::trim;
 use crate::prim::atomic::{AtomicU64, Ordering};
 use crate::prim::bug::seeded_bug;
 use crate::prim::cell::{OwnerCell, UnsafeCell};
+use crate::prim::home_lock::Lane;
 use crate::prim::linked::is_linked;
 use crate::prim::policy::{self, INJECTOR_PERIOD, Pick, Policy};
 use crate::prim::{panics, prefetch};
@@ -93,6 +94,8 @@ pub(crate) struct Worker {
     pub(crate) current: Cell<Option<FrameRef>>,
     /// What is left of the budget of calls that need not wait; see `wait::park`.
     pub(crate) calls_left: Cell<i32>,
+    /// By which the locks of channels know it.
+    pub(crate) lane: Lane,
     home: UnsafeCell<SchedulerContext>,
     pub(super) queues: LocalQueues,
     remote: NonNull<Remote>,
@@ -133,6 +136,7 @@ impl Worker {
         Self {
             current: Cell::new(None),
             calls_left: Cell::new(CALLS_PER_TURN),
+            lane: Lane::new(),
             home: UnsafeCell::new(SchedulerContext::default()),
             queues: LocalQueues::new(policy.chain_length()),
             remote,
@@ -678,6 +682,10 @@ pub(super) unsafe extern "C-unwind" fn fiber_main(word: usize) -> ! {
         // Where the stack's next fiber finds it.
         // SAFETY: a running fiber has a stack.
         let place = unsafe { &*frame.stack.load(Ordering::Relaxed) }.context_place(); // Relaxed: this worker's own.
+        if context::OWN_THREAD {
+            // If no other fiber comes, the thread ends, and destructors of its thread-locals run on no worker.
+            current::set_worker(ptr::null());
+        }
         // SAFETY: as in `Worker::suspend`; everything of the fiber that lived on this stack is gone.
         let word = worker.home.with_mut(|home| unsafe { context::suspend(place, home, signal) });
         // SAFETY: as above.

@@ -10,6 +10,7 @@ use std::task::Context;
 
 use super::fiber::step_aside;
 use crate::fiber::frame::{FrameRef, flag};
+use crate::prim::home_lock::Lane;
 use crate::prim::panics;
 use crate::sched::current;
 use crate::sched::here::Here;
@@ -40,6 +41,12 @@ pub(crate) fn passes() -> bool {
     let left = worker.calls_left.get().wrapping_sub(cost::CALL);
     worker.calls_left.set(left);
     left >= 0
+}
+
+/// Who locks a channel here, if it may be at home: the worker.
+#[inline(always)]
+pub(crate) fn lane() -> Lane {
+    current::worker().map_or(Lane::NONE, |worker| worker.lane)
 }
 
 /// On entry to a blocking call, which may not have to wait: counts it in the budget (see the header), and unwinds if the current fiber or

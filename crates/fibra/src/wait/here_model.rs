@@ -8,6 +8,7 @@ use std::task::Waker;
 use super::park::{Manner, wait_as};
 use super::reason::WaitReason;
 use super::waitable::{Published, Wait, Waitable, linked_or};
+use crate::prim::home_lock::Lane;
 use crate::waiter::cancel_reason::ReasonKind;
 use crate::waiter::flags::flag;
 use crate::waiter::node::{Node, Outcome, WaiterRef};
@@ -107,6 +108,11 @@ pub(crate) fn is_cancelled() -> bool {
 
 /// Only waits are cancelled in a model.
 pub(crate) fn entry() {}
+
+/// There are no workers.
+pub(crate) fn lane() -> Lane {
+    Lane::NONE
+}
 
 /// There is no budget: the hot paths are the models' too.
 pub(crate) fn passes() -> bool {

@@ -13,6 +13,7 @@ mod channels;
 mod closing;
 mod every_way_at_once;
 mod from_crossbeam;
+mod homes;
 mod ledger;
 mod linearizable;
 mod misuse;
