@@ -91,7 +91,7 @@ pub(super) fn mappings() -> usize {
 }
 
 /// A figure of /proc/self/status in bytes, such as VmRSS or VmPTE.
-pub(super) fn status_bytes(key: &str) -> usize {
+pub(crate) fn status_bytes(key: &str) -> usize {
     let status = std::fs::read_to_string("/proc/self/status").expect("/proc");
     let line = status.lines().find(|line| line.starts_with(key)).expect("a line of that name");
     line.split_whitespace().nth(1).and_then(|kib| kib.parse::<usize>().ok()).expect("a number") * 1024
