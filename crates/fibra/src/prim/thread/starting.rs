@@ -220,9 +220,11 @@ pub(crate) fn take_mappings<R>(mappings: usize, take: impl FnOnce() -> io::Resul
     let mut starts = lock_when_none_starts();
     starts.found = Found::Nothing;
     let all = mappings + LEFT;
-    // (Where there is no address space for this, there is none for a thread either.)
-    if let Ok(room) = Room::map(0, all, libc::PROT_NONE) {
-        room.divide(all)?;
+    match Room::map(0, all, libc::PROT_NONE) {
+        Ok(room) => room.divide(all)?,
+        // With large pages this asks for more address space than a thread does. Where there is none for a thread, none can start.
+        Err(error) if Room::map(STACK, 0, libc::PROT_NONE).is_ok() => return Err(error),
+        Err(_) => {}
     }
     take()
 }

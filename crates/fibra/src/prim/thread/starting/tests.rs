@@ -3,9 +3,10 @@
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
-use super::{AMPLE, Found, MANY, ONE_AT_A_TIME, SOME, Starting, Starts};
+use super::{AMPLE, Found, MANY, ONE_AT_A_TIME, SOME, STACK, Starting, Starts, take_mappings};
 use crate::fiber::testing::{passes_in_child, status_bytes};
 use crate::prim::instant::Instant;
+use crate::prim::page_size;
 
 /// Begins `count` starts while one that began before is on its way. How many did so within that time?
 fn begin_beside_one_on_its_way(count: usize, within: Duration) -> usize {
@@ -86,5 +87,18 @@ fn where_address_space_is_scarce_threads_start_one_after_another() {
         // A limit that is far away holds up no start.
         limit_address_space(2 * MANY * AMPLE);
         all_begin_beside_one_on_its_way(SOME / 2, || Found::Nothing);
+    });
+}
+
+#[test]
+#[cfg_attr(any(fibra_asan, fibra_tsan), ignore = "a sanitizer needs address space itself")]
+fn mappings_that_cannot_be_looked_for_are_refused_if_a_thread_could_start() {
+    let test = "prim::thread::starting::tests::mappings_that_cannot_be_looked_for_are_refused_if_a_thread_could_start";
+    passes_in_child(test, &[], || {
+        let many = 4 * STACK / page_size();
+        limit_address_space(2 * STACK);
+        take_mappings(many, || Ok(())).expect_err("there is no room to look for so many");
+        limit_address_space(STACK / 2);
+        take_mappings(many, || Ok(())).expect("no thread can start");
     });
 }
