@@ -79,10 +79,10 @@ pub(super) fn about_stack_pointer() -> usize {
 }
 
 /// Whether the byte at `address` can be written, without a fault: the kernel is asked to write there. If it can, the old
-/// value of the byte is lost.
+/// value of the byte is lost. (By the system call: the C library's function may write in user space.)
 pub(super) fn is_writable(address: *mut u8) -> bool {
     // SAFETY: the kernel checks the address; the tests that ask own the byte, if there is one.
-    unsafe { libc::getrandom(address.cast(), 1, 0) == 1 }
+    unsafe { libc::syscall(libc::SYS_getrandom, address, 1_usize, 0) == 1 }
 }
 
 /// How many mappings this process has.
@@ -91,7 +91,7 @@ pub(super) fn mappings() -> usize {
 }
 
 /// A figure of /proc/self/status in bytes, such as VmRSS or VmPTE.
-pub(super) fn status_bytes(key: &str) -> usize {
+pub(crate) fn status_bytes(key: &str) -> usize {
     let status = std::fs::read_to_string("/proc/self/status").expect("/proc");
     let line = status.lines().find(|line| line.starts_with(key)).expect("a line of that name");
     line.split_whitespace().nth(1).and_then(|kib| kib.parse::<usize>().ok()).expect("a number") * 1024

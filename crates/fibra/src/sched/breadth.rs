@@ -16,9 +16,10 @@
 //! Gathering is tried, not trusted. When a worker is saturated and all others within the width are as busy, the width grows by one.
 //! If workers get in each other's way again soon after that, the next widening waits twice as long, up to [`LONGEST_PAUSE`].
 //!
-//! And it ends with the load for which it was done. When a worker within the width is calm (`calm.rs`) and work asks there, the width grows
-//! by one likewise, and work that asks goes from there to an idle worker that has less than half as many fibers, until both have the same.
-//! That too is a trial, which waits longer and longer if it was wrong; but what a saturated worker needs does not wait for it.
+//! And it ends with the load for which it was done. When a worker within the width is calm (`calm.rs`), work asks there, and an idle worker
+//! has less than half as many fibers, the width grows by one likewise, and work that asks goes from there to that worker until both have
+//! the same. It grows for another such worker when that has been done, or has taken too long. That too is a trial, which waits longer and
+//! longer if it was wrong; but what a saturated worker needs does not wait for it.
 //!
 //! A runtime in which no fiber asks pays for one flag at each sleep.
 //!
@@ -50,7 +51,7 @@ const SETTLING: u64 = 3 * LOOK;
 /// How long the width is not grown after it was narrowed, at first and at most; doubled when a widening was wrong.
 const FIRST_PAUSE: u64 = 100_000_000;
 const LONGEST_PAUSE: u64 = 10_000_000_000;
-/// A widening that is taken back within this time was wrong.
+/// A widening that is taken back within this time was wrong. (If there were two, both may have been.)
 const TRIAL: u64 = 1_000_000_000;
 
 /// For how long a worker that was calm gives work away.
@@ -90,15 +91,15 @@ struct Plan {
     /// [`ALL`], or less than there are workers.
     width: usize,
     changed_at: u64,
-    /// If the last change was a widening.
-    grown: Option<Why>,
+    /// For each reason, when the width was last grown for it, if that was since it was last narrowed.
+    grown: [Option<u64>; 2],
     /// For each reason.
     pauses: [Pause; 2],
 }
 
 impl Plan {
     const fn new() -> Self {
-        Self { width: ALL, changed_at: 0, grown: None, pauses: [Pause { from: 0, nanos: FIRST_PAUSE }; 2] }
+        Self { width: ALL, changed_at: 0, grown: [None; 2], pauses: [Pause { from: 0, nanos: FIRST_PAUSE }; 2] }
     }
 
     /// A worker says that there is one too many, of so many.
@@ -107,12 +108,13 @@ impl Plan {
         if width <= 1 || now < self.changed_at + SETTLING {
             return;
         }
-        if let Some(why) = self.grown.take() {
-            let pause = &mut self.pauses[why as usize].nanos;
-            let was_wrong = now < self.changed_at + TRIAL;
-            *pause = if was_wrong { (2 * *pause).min(LONGEST_PAUSE) } else { FIRST_PAUSE };
+        for (pause, grown) in self.pauses.iter_mut().zip(&mut self.grown) {
+            if let Some(at) = grown.take() {
+                let was_wrong = now < at + TRIAL;
+                pause.nanos = if was_wrong { (2 * pause.nanos).min(LONGEST_PAUSE) } else { FIRST_PAUSE };
+            }
+            pause.from = now + pause.nanos;
         }
-        self.pauses.iter_mut().for_each(|pause| pause.from = now + pause.nanos);
         (self.width, self.changed_at) = (width - 1, now);
     }
 
@@ -121,7 +123,7 @@ impl Plan {
         let may = self.width < workers && now >= self.pauses[why as usize].from;
         if may {
             self.width = if self.width + 1 < workers { self.width + 1 } else { ALL };
-            (self.changed_at, self.grown) = (now, Some(why));
+            (self.changed_at, self.grown[why as usize]) = (now, Some(now));
         }
         may
     }
@@ -233,6 +235,12 @@ impl Rhythm {
         })
     }
 
+    /// Do some still go away since this worker was found calm?
+    fn is_giving(&self, width: usize, now: u64) -> bool {
+        let is_calm = |share: Share| share.calm_until.is_some_and(|until| now < until);
+        self.going.get().is_some_and(|share| share.left > 0 && share.to < width && is_calm(share))
+    }
+
     /// Of a worker with so many fibers that could run, or if it is calm of so many fibers, how many go to one with so many?
     fn share(own: u64, other: u64) -> u64 {
         if own >= WAITING && other < own / 2 { ((own - other) / 2).max(1) } else { 0 }
@@ -330,11 +338,14 @@ impl Worker {
     #[inline(never)]
     fn spread_again(&self, now: u64) {
         let (breadth, permanent) = (&self.shared.breadth, self.shared.permanent());
+        if self.rhythm.is_giving(breadth.width(), now) {
+            return;
+        }
         let loads = self.others_within(breadth.width().saturating_add(1).min(permanent));
         let loads = loads.map(|worker| self.shared.load_of(worker, false, now)).filter(|load| load.is_idle);
         let Some((fibers, to)) = loads.map(|load| (load.fibers, load.worker)).min() else { return };
-        if breadth.change(|plan| plan.widen(Why::Calm, now, permanent)) {
-            let left = Rhythm::share(self.stats().started.get(), fibers);
+        let left = Rhythm::share(self.stats().started.get(), fibers);
+        if left > 0 && breadth.change(|plan| plan.widen(Why::Calm, now, permanent)) {
             self.rhythm.going.set(Some(Share { left, to, calm_until: Some(now + AGAIN) }));
         }
     }

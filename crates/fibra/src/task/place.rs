@@ -18,8 +18,9 @@ impl BetterPlace {
 /// Asks whether work that could as well begin anew should do so on another worker. Nearly always not: `None`.
 ///
 /// A started fiber stays on its worker. But work that comes to rest now and then, as a connection does between two requests, can go on in a
-/// new fiber, if all that it needs then can be sent. It should if its worker leaves, or is saturated while another one is not; and if
-/// there are more busy threads than processors, so that the runtime does better with fewer workers. In a program that asks for each request
+/// new fiber, if all that it needs then can be sent. It should if its worker leaves, or is saturated while another one is not; if
+/// there are more busy threads than processors, so that the runtime does better with fewer workers; and when there is little to do again:
+/// work that was gathered for that reason spreads from a worker that sleeps most of the time. In a program that asks for each request
 /// connections follow the load, which those that stay where they were accepted cannot. The servers of `fibra-http` do.
 ///
 /// It costs a few nanoseconds, and nothing where no fiber asks. On a thread that is no worker, and in a runtime with one

@@ -113,10 +113,20 @@ fn time_and_chance_come_through_the_seam() {
     assert_eq!(check("channel/chan.rs", "use std::hash::RandomState;\n"), [1]);
     assert_eq!(check("sched/rest.rs", "fn f() { std::thread::sleep(SOON); }\n"), [1]);
     assert_eq!(check("prim/instant.rs", "fn f() { std::time::Instant::now(); }\n"), [1]);
-    assert_eq!(check("fiber/stack/guard.rs", "fn f() { libc::getrandom(a, 1, 0); }\nuse a::RandomState;\n"), [2]);
+    assert_eq!(check("fiber/stack/guard.rs", "fn f() { g(libc::SYS_getrandom); }\nuse a::RandomState;\n"), [2]);
+    assert_eq!(check("fiber/stack/arena.rs", "fn f() { g(libc::SYS_getrandom); }\n"), [1]);
     assert_eq!(check("prim/policy/clock.rs", "fn f() { std::time::Instant::now(); }\n"), [0; 0]);
     let tests = "#[cfg(test)]\nmod tests {\n    fn f() { std::thread::sleep(SOON); }\n}\n";
     assert_eq!(check("wait/park.rs", tests), [0; 0]);
+}
+
+#[test]
+fn the_kernel_is_asked_whether_memory_can_be_written() {
+    let check = |path: &str, text: &str| complaints(rules::asking_the_kernel, path, text);
+    let both = "fn f() { libc::syscall(libc::SYS_getrandom, a, 1, 0); }\nfn g() { libc::getrandom(a, 1, 0); }\n";
+    assert_eq!(check(&library("fiber/stack/guard.rs"), both), [2]);
+    assert_eq!(check("crates/fibra/tests/runtime/panics.rs", both), [2]);
+    assert_eq!(check("crates/fibra/tests/runtime/panics.rs", "use libc::getrandom;\n"), [1]);
 }
 
 #[test]

@@ -49,6 +49,7 @@ mod park_a_lot;
 mod placement;
 mod places;
 mod polls_that_block;
+mod random_bytes;
 mod recycling;
 mod run_ends;
 mod sanitizers;

@@ -26,8 +26,11 @@ fn watchdog() -> support::Watchdog {
 /// The address space in use, in bytes.
 fn address_space() -> u64 {
     let text = std::fs::read_to_string("/proc/self/statm").unwrap();
-    text.split(' ').next().unwrap().parse::<u64>().unwrap() * 4096
+    text.split(' ').next().unwrap().parse::<u64>().unwrap() * support::page_size() as u64
 }
+
+/// How the line begins with which a test says that it has tried nothing, and why.
+const SKIPPED: &str = "skipped: ";
 
 /// Runs the test in a child, which must succeed.
 #[track_caller]
@@ -37,6 +40,11 @@ fn in_child(test: &str, variables: &[(&str, &str)], body: impl FnOnce()) {
     }
     let ended = rerun_self(test, variables);
     assert!(ended.status.success(), "{ended:?}");
+    // Past what the harness captures: a test that passes would say nothing.
+    let skipped = ended.stdout.lines().chain(ended.stderr.lines()).find_map(|line| line.split_once(SKIPPED));
+    if let Some((_, why)) = skipped {
+        let _ = std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("{test} {SKIPPED}{why}\n"));
+    }
 }
 
 // S1-122: what was started is stopped again: no thread is left.
@@ -193,17 +201,18 @@ fn forty_thousand_fibers_under_the_old_guards_all_end() {
 
 /// Takes all mappings that the system gives this process, but for about twice as many as `left`. False: there may be too many to take.
 fn take_mappings_but(left: usize) -> bool {
-    const PAGE: usize = 4096;
-    let most = std::fs::read_to_string("/proc/sys/vm/max_map_count").unwrap().trim().parse().unwrap();
+    let most: usize = std::fs::read_to_string("/proc/sys/vm/max_map_count").unwrap().trim().parse().unwrap();
     if most > 200_000 {
+        eprintln!("{SKIPPED}vm.max_map_count is {most}, and to take more than 200,000 mappings takes too long");
         return false;
     }
+    let page_size = support::page_size();
     // SAFETY: a mapping that no other code knows; its pages are not touched.
     unsafe {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-        let room = libc::mmap(std::ptr::null_mut(), most * PAGE, libc::PROT_NONE, flags, -1, 0);
+        let room = libc::mmap(std::ptr::null_mut(), most * page_size, libc::PROT_NONE, flags, -1, 0);
         assert_ne!(room, libc::MAP_FAILED);
-        let set = |page: usize, protection| libc::mprotect(room.byte_add(page * PAGE), PAGE, protection) == 0;
+        let set = |page: usize, protection| libc::mprotect(room.byte_add(page * page_size), page_size, protection) == 0;
         let pages: Vec<_> = (1..most).step_by(2).take_while(|page| set(*page, libc::PROT_READ)).collect();
         assert!(pages.len() > left);
         assert!(pages.iter().rev().take(left).all(|page| set(*page, libc::PROT_NONE)));
@@ -217,7 +226,11 @@ const WAITING: usize = 200;
 /// begun then, and how many ended well: the others had no stack. None: there are no such fibers here, or too many mappings to take.
 fn begin_with_mappings(left: usize, runtime: &Runtime) -> Option<(usize, usize)> {
     let can = runtime.run(|| fibra::Builder::new().own_locals().spawn(|| ()).is_ok());
-    if !can || !take_mappings_but(left) {
+    if !can {
+        eprintln!("{SKIPPED}no fiber has thread-locals of its own here");
+        return None;
+    }
+    if !take_mappings_but(left) {
         return None;
     }
     let (gate, began) = (fibra::sync::Event::new(), AtomicUsize::new(0));

@@ -307,13 +307,15 @@ fn panic_at_the_end(limit: usize) -> u32 {
 
 /// The lowest address that the running fiber may use: of the lowest page, below this function's, that the kernel can write to.
 fn limit() -> usize {
-    const PAGE: usize = 4096;
-    let here = 0u8;
-    // SAFETY: the kernel writes a byte, or refuses; no code uses what lies a page and more below this function's frame.
-    let is_usable = |page: usize| unsafe { libc::getrandom(std::ptr::with_exposed_provenance_mut(page), 1, 0) == 1 };
-    let mut lowest = std::ptr::from_ref(&here).expose_provenance() / PAGE * PAGE;
-    while is_usable(lowest - PAGE) {
-        lowest -= PAGE;
+    let (page_size, here) = (support::page_size(), 0u8);
+    let is_usable = |page: usize| {
+        let byte = std::ptr::with_exposed_provenance_mut::<u8>(page);
+        // SAFETY: the kernel writes a byte, or refuses; no code uses what lies a page and more below this function's frame.
+        unsafe { libc::syscall(libc::SYS_getrandom, byte, 1_usize, 0) == 1 }
+    };
+    let mut lowest = std::ptr::from_ref(&here).expose_provenance() / page_size * page_size;
+    while is_usable(lowest - page_size) {
+        lowest -= page_size;
     }
     lowest
 }

@@ -247,6 +247,13 @@ pub(crate) fn rerun_self(test: &str, variables: &[(&str, &str)]) -> Ended {
     ended
 }
 
+/// What a page of memory has, in bytes.
+#[cfg(target_os = "linux")]
+pub(crate) fn page_size() -> usize {
+    // SAFETY: a number of the system.
+    unsafe { libc::sysconf(libc::_SC_PAGESIZE) as usize }
+}
+
 /// Runs a program to its end, which must come by itself: one that hangs is asked for its snapshot (if the program takes the signal for
 /// it), ended, and shown.
 #[track_caller]

@@ -63,6 +63,9 @@ pub(crate) fn guard_kind() -> GuardKind {
 
 /// Installs a guard on one page and checks that the kernel then refuses to write there. The check is for
 /// emulators, which may take an unknown advice for a hint that can be ignored.
+///
+/// The system call itself writes a byte, or says that it cannot. The function of that name in the C library may write in user space
+/// (the vDSO; glibc since 2.41), and would die of the guard.
 fn madvise_guards_work() -> bool {
     let len = page_size();
     // SAFETY: a new anonymous mapping, owned by this function until it is unmapped below; nothing else knows its
@@ -80,7 +83,7 @@ fn madvise_guards_work() -> bool {
             return false;
         }
         let works = libc::madvise(page, len, MADV_GUARD_INSTALL) == 0
-            && libc::getrandom(page, 1, 0) == -1
+            && libc::syscall(libc::SYS_getrandom, page, 1_usize, 0) == -1
             && io::Error::last_os_error().raw_os_error() == Some(libc::EFAULT);
         libc::munmap(page, len);
         works

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 
 use super::{AGAIN, ALL, FIRST_PAUSE, LONGEST_PAUSE, LOOK, OLD_LOOK, Plan, Rhythm, SETTLING, SHORT, Share, TRIAL, Why};
 #[cfg(not(any(fibra_context = "thread", fibra_force_moves)))]
-use super::{AtomicBool, Ordering, policy};
+use super::{AtomicBool, Ordering, Phase, policy};
 #[cfg(not(any(fibra_context = "thread", fibra_force_moves)))]
 use crate::{runtime::Runtime, sched::current, task::Builder};
 
@@ -88,6 +88,47 @@ fn what_was_gathered_spreads_again_when_there_is_little_to_do() {
             crate::time::sleep(Duration::from_millis(1));
         }
         stop.store(true, Ordering::Relaxed); // Relaxed: a flag of a test.
+    });
+}
+
+// A worker that is calm at each of its windows gives one share at a time, and none where it would be nothing.
+#[test]
+#[cfg(not(any(fibra_context = "thread", fibra_force_moves)))] // As above.
+fn a_calm_worker_gives_one_share_at_a_time() {
+    let runtime = Runtime::builder().workers(3).max_workers(3).build().unwrap();
+    runtime.run(|| {
+        let worker = current::worker().unwrap();
+        let breadth = &worker.shared.breadth;
+        // When the others sleep, which they do soon.
+        let spread_again = |now| {
+            let is_idle = |other: &usize| matches!(worker.shared.idle.phase(*other), Phase::Sleep);
+            let until = crate::time::Instant::now() + Duration::from_secs(60);
+            while worker.others_within(ALL).filter(is_idle).count() < 2 {
+                assert!(crate::time::Instant::now() < until, "the others have nothing to do");
+                crate::time::sleep(Duration::from_millis(1));
+            }
+            worker.spread_again(now);
+            breadth.width()
+        };
+        let narrow = |now| breadth.change(|plan| plan.narrow(now, 3));
+        let now = policy::now() + SETTLING;
+        narrow(now);
+        narrow(now + SETTLING);
+        let mut now = now + SETTLING + FIRST_PAUSE;
+        assert_eq!(spread_again(now), 1, "there is but this fiber");
+        let gate = Arc::new(crate::sync::Event::new());
+        let fibers = [(); 16].map(|()| gate.clone()).map(|gate| crate::task::spawn_local(move || gate.wait()));
+        crate::task::yield_now();
+        assert_eq!(spread_again(now), 2);
+        let to = worker.rhythm.going.get().unwrap().to;
+        for _ in 0..9 {
+            now += AGAIN / 10;
+            assert_eq!(spread_again(now), 2, "none of these has gone");
+        }
+        assert_eq!(worker.rhythm.going.get().map(|share| (share.left, share.to)), Some((8, to)));
+        assert_eq!(spread_again(now + AGAIN), ALL, "that was long enough");
+        gate.set();
+        fibers.into_iter().for_each(|fiber| fiber.join().unwrap());
     });
 }
 
@@ -176,4 +217,22 @@ fn a_calm_widening_that_was_wrong_holds_up_no_saturated_worker() {
         let [saturated, calm] = plan.pauses;
         assert_eq!((saturated.from - now, calm.from - now), (FIRST_PAUSE, (FIRST_PAUSE << round).min(LONGEST_PAUSE)));
     }
+}
+
+#[test]
+fn each_widening_that_may_have_been_wrong_is_tried_again_later() {
+    let mut plan = Plan::new();
+    plan.narrow(SETTLING, 3);
+    plan.narrow(2 * SETTLING, 3);
+    let now = 2 * SETTLING + FIRST_PAUSE;
+    assert!(plan.widen(Why::Calm, now, 3) && plan.widen(Why::Saturated, now + TRIAL / 2, 3));
+    let mut later = plan;
+    plan.narrow(now + TRIAL - 1, 3);
+    assert_eq!(plan.pauses.map(|pause| pause.nanos), [2 * FIRST_PAUSE; 2]);
+    later.narrow(now + TRIAL, 3);
+    assert_eq!(
+        later.pauses.map(|pause| pause.nanos),
+        [2 * FIRST_PAUSE, FIRST_PAUSE],
+        "the calm one was right for a while"
+    );
 }

@@ -32,6 +32,7 @@ pub(crate) const RULES: &[fn(&Source) -> Vec<Problem>] = &[
     header,
     facade,
     time_and_chance,
+    asking_the_kernel,
     safety_comments,
     unsafe_floors,
     leftovers,
@@ -306,6 +307,7 @@ const CLOCKS_AND_ENTROPY: &[&str] = &[
     "_rdtsc",
     "__rdtscp",
     "getrandom",
+    "SYS_getrandom",
     "RandomState",
 ];
 
@@ -316,10 +318,10 @@ const CLOCK_PATHS: &[&str] = &["std::time::Instant::now", "std::thread::sleep"];
 pub(crate) const SEAM_EXCEPTIONS: &[(&str, &str, &str)] = &[
     (
         "fiber/stack/guard.rs",
-        "getrandom",
-        "a call that writes one byte where it is told: asked whether it may, not for the byte",
+        "SYS_getrandom",
+        "a system call that writes one byte where it is told: asked whether it may, not for the byte",
     ),
-    ("fiber/testing.rs", "getrandom", "as above, in tests"),
+    ("fiber/testing.rs", "SYS_getrandom", "as above, in tests"),
     ("fs/file.rs", "SystemTime", "the time of a file, which is the user's; no clock is read"),
 ];
 
@@ -346,6 +348,20 @@ pub(crate) fn time_and_chance(source: &Source) -> Vec<Problem> {
         }
     }
     problems
+}
+
+// ---- Memory that may not be there ---------------------------------------------------------------------------------------
+
+/// Whether memory can be written is asked of the kernel, not of a function of the C library that may write in user space: that one dies
+/// where the kernel would say no. In tests, too.
+pub(crate) fn asking_the_kernel(source: &Source) -> Vec<Problem> {
+    let calls = source.paths().into_iter().filter(|(_, path)| path.join("::") == "libc::getrandom");
+    calls
+        .map(|(token, _)| {
+            let advice = "`libc::getrandom` may write in user space: `libc::syscall(libc::SYS_getrandom, ..)`";
+            problem(source, source.tokens[token].line, "asking the kernel", advice)
+        })
+        .collect()
 }
 
 // ---- Unsafe -------------------------------------------------------------------------------------------------------------
