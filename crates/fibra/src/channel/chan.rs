@@ -12,9 +12,10 @@ use std::ptr::NonNull;
 use std::task::Waker;
 
 use super::order;
+use super::rare::{Aftermath, Closing, Rare};
 use super::reason::{CloseReason, Side};
 use super::ring::Ring;
-use super::state::{Aftermath, ChanState, Closing, Overflow, Peer, Rare, hint};
+use super::state::{ChanState, Overflow, Peer, hint};
 use super::timed::Timed;
 use crate::cancel::is_unwinding;
 #[cfg(not(any(loom, shuttle)))]

@@ -26,6 +26,7 @@ use super::state::{ParkedPeer, hint};
 use super::waits;
 use crate::prim::atomic::Ordering;
 use crate::prim::bug::seeded_bug;
+use crate::prim::home_lock::Lane;
 use crate::wait::park;
 use crate::waiter::node::{Node, Outcome, Role};
 
@@ -39,13 +40,13 @@ impl<T> Chan<T> {
     #[cfg_attr(not(debug_assertions), inline(always))]
     #[cfg_attr(debug_assertions, inline)]
     pub(super) fn send(&self, value: T, site: Site) -> Result<(), SendError<T>> {
-        if !park::passes() {
+        let Some(me) = park::passes_as() else {
             return self.send_entering(value, site);
-        }
+        };
         if self.hints() & hint::SEND == 0 {
             return self.send_waiting(value, site);
         }
-        if !self.try_lock_raw() {
+        if !self.try_lock_raw(me) {
             return self.send_contended(value, site);
         }
         // SAFETY: the lock is held.
@@ -163,13 +164,13 @@ impl<T> Chan<T> {
     /// Receives, waiting if need be.
     #[inline]
     pub(super) fn recv(&self, site: Site) -> Result<T, RecvError> {
-        if !park::passes() {
+        let Some(me) = park::passes_as() else {
             return self.recv_entering(site);
-        }
+        };
         if self.hints() & hint::RECV == 0 {
             return self.recv_waiting(site);
         }
-        if !self.try_lock_raw() {
+        if !self.try_lock_raw(me) {
             return self.recv_contended(site);
         }
         // SAFETY: the lock is held.
@@ -365,10 +366,10 @@ impl<T> Chan<T> {
 
     // ---- The lock, without a guard --------------------------------------------------------------------------------------
 
-    /// Takes the lock if it is free; [`unlock_raw`](Self::unlock_raw) gives it back.
+    /// Takes the lock if it is free and that is simple; [`unlock_raw`](Self::unlock_raw) gives it back.
     #[inline(always)]
-    fn try_lock_raw(&self) -> bool {
-        let locked = self.lock.try_lock(park::lane());
+    fn try_lock_raw(&self, me: Lane) -> bool {
+        let locked = self.lock.try_lock(me);
         if locked {
             order::enter(self.id());
         }

@@ -54,6 +54,7 @@
 //! chan.rs                 lock, hints, counted sides
 //! ring.rs                 the buffer
 //! state.rs                the waiting senders and receivers, the buffered values, how a value finds its way
+//! rare.rs                 the parts of the state that few channels need
 //! settle.rs               the rest of it: senders that were held back, and closing
 //! op.rs                   what can be asked, once for blocking calls, futures and select
 //! interest.rs             counts of waiting senders and receivers
@@ -84,6 +85,7 @@ mod order;
 mod ordered;
 #[cfg(not(any(loom, shuttle)))]
 mod pool;
+mod rare;
 pub(crate) mod reason;
 mod receiver;
 mod ring;

@@ -5,8 +5,9 @@
 
 use std::collections::VecDeque;
 
+use super::rare::{Aftermath, Rare};
 use super::reason::{CloseReason, Side};
-use super::state::{Aftermath, ChanState, Peer, Rare, Try, hint};
+use super::state::{ChanState, Peer, Try, hint};
 use crate::prim::bug::seeded_bug;
 use crate::waiter::node::{Node, Outcome, Role, WaitList, WaiterRef};
 

@@ -18,7 +18,7 @@
 //! Order (S4-73, S4-74): a send goes to a waiting receiver, else into the buffer, else it parks; a receive takes from the buffer, else from
 //! a waiting sender, else it parks. Both lists are FIFO. On a rendezvous, a caller that does not wait, and finds only waiters that cannot
 //! be served where they wait, leaves something for them: see "Callers that look" in `settle` (decision 42). No user code runs in here:
-//! dropped values and wakers go into [`Aftermath`], which the thread that unlocks drops and calls.
+//! dropped values and wakers go into an [`Aftermath`](super::rare::Aftermath), which the thread that unlocks drops and calls.
 //!
 //! Invariants, whenever the lock is free:
 //! * a FILL waits only if the buffer is empty, a TAKE only if there is no room. The exception is a value or a place that a reservation, or
@@ -26,9 +26,9 @@
 //! * `reserved` places belong to their permits: they count as taken for every other sender;
 //! * closed means that nothing is admitted; what was admitted before stays deliverable (C-23).
 
-use std::collections::VecDeque;
 use std::task::Waker;
 
+use super::rare::Rare;
 use super::reason::{CloseReason, Side};
 use super::ring::Ring;
 use super::spot::Spot;
@@ -130,24 +130,6 @@ impl ParkedPeer {
 /// The result of a try under the lock: its outcome, and the waiter whose wait it completed, to be set going when the lock is free.
 pub(crate) type Try = (Outcome, Option<Peer>);
 
-/// User code that is left to run when the lock is free: drops and wakers.
-#[derive(Debug)]
-pub(crate) struct Aftermath<T> {
-    pub(super) wakers: Vec<Waker>,
-    /// Values that an overflow policy dropped.
-    pub(super) evicted: VecDeque<T>,
-}
-
-/// Why, and by which side, the channel was closed.
-#[derive(Debug, Default)]
-pub(crate) struct Closing {
-    /// The first reason.
-    pub(super) first: Option<CloseReason>,
-    /// Per side: why it is gone, if it is.
-    pub(super) senders: Option<CloseReason>,
-    pub(super) receivers: Option<CloseReason>,
-}
-
 /// What to do with a value for which there is no room.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Overflow {
@@ -184,43 +166,6 @@ pub(crate) struct ChanState<T> {
     pub(super) abandoned: bool,
     /// What few channels have; see [`ChanState::rare`].
     pub(super) rare: Option<Box<Rare<T>>>,
-}
-
-/// The parts of the state that few channels need, or need only once they are closed: in a box of their own, since there may be a channel
-/// for each of a million fibers.
-#[derive(Debug)]
-pub(crate) struct Rare<T> {
-    pub(super) overflow: Overflow,
-    pub(super) timed: Option<Timed<T>>,
-    /// Waiters at the sending end for the end of the receivers; and the reverse.
-    pub(super) receiver_watch: WaitList,
-    pub(super) sender_watch: WaitList,
-    pub(super) closing: Option<Closing>,
-    /// What the next unlock has to see to.
-    pub(super) aftermath: Option<Aftermath<T>>,
-}
-
-impl<T> Rare<T> {
-    pub(super) fn new(overflow: Overflow, timed: Option<Timed<T>>) -> Box<Self> {
-        Box::new(Self {
-            overflow,
-            timed,
-            receiver_watch: WaitList::new(),
-            sender_watch: WaitList::new(),
-            closing: None,
-            aftermath: None,
-        })
-    }
-
-    /// Is there nothing in it that a channel without it would not have?
-    pub(super) fn is_spare(&self) -> bool {
-        self.overflow == Overflow::Block
-            && self.timed.is_none()
-            && self.closing.is_none()
-            && self.aftermath.is_none()
-            && self.receiver_watch.is_empty()
-            && self.sender_watch.is_empty()
-    }
 }
 
 // SAFETY (all blocks of this impl): `&mut ChanState` is only had under the channel's lock, and nodes in its lists are alive until they are

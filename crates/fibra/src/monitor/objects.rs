@@ -114,8 +114,8 @@ pub(crate) unsafe fn remove(link: &Link, id: u64) {
     }
 }
 
-/// The description of every channel of the process that is asked. The lists are locked one by one, so that a channel that is made or freed meanwhile
-/// waits only for a short time.
+/// The description of every channel of the process that is asked. The lists are locked one by one, so that a channel that is made or freed
+/// meanwhile waits only for a short time.
 pub(crate) fn channels(asked: Asked) -> Vec<ChannelFacts> {
     let mut facts = Vec::new();
     for list in &OBJECTS {

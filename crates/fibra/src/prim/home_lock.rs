@@ -93,41 +93,51 @@ impl HomeLock {
 
     #[inline(always)]
     pub(crate) fn lock(&self, me: Lane) {
-        if !self.enter_home(me) {
-            self.spin.lock();
-            self.end_home_if_any();
+        if !self.try_lock(me) {
+            self.lock_slow(me);
         }
     }
 
-    /// Takes the lock if it is free.
+    /// Takes the lock if it is free and that is simple. (Without a call, so that a path which goes elsewhere otherwise needs no frame.)
     #[inline(always)]
     #[must_use]
     pub(crate) fn try_lock(&self, me: Lane) -> bool {
-        self.enter_home(me)
-            || self.spin.try_lock() && {
-                self.end_home_if_any();
-                true
+        // (Models of channels have no lanes, and need not explore this look.)
+        let may_be_home = !cfg!(any(loom, shuttle)) || me != Lane::NONE;
+        // Relaxed: a guess. If it is this worker, it wrote that itself.
+        if may_be_home && self.home.load(Ordering::Relaxed) == me.0 | HOME {
+            return self.enter(me);
+        }
+        if !self.spin.try_lock() {
+            return false;
+        }
+        let is_held = self.is_by_spin() || seeded_bug("home_overlooked");
+        if !is_held {
+            self.spin.unlock();
+        }
+        is_held
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn lock_slow(&self, me: Lane) {
+        if !self.try_lock(me) {
+            self.spin.lock();
+            if !self.is_by_spin() && !seeded_bug("home_overlooked") {
+                self.end_home();
             }
+        }
     }
 
     /// Gives the lock back. Only its holder may call this.
     #[inline(always)]
     pub(crate) fn unlock(&self) {
-        // Relaxed: the holder reads what it saw when it took the lock, or a change that leaves the bit as it is.
-        if self.home.load(Ordering::Relaxed) & BY_SPIN != 0 {
+        if self.is_by_spin() {
             self.spin.unlock();
         } else {
             // Release: pairs with the acquire in `end_home`: what was done inside is seen by the thread that ends it.
             self.inside.store(false, Ordering::Release);
         }
-    }
-
-    #[inline(always)]
-    fn enter_home(&self, me: Lane) -> bool {
-        // (Models of channels have no lanes, and need not explore this look.)
-        let may = !cfg!(any(loom, shuttle)) || me != Lane::NONE;
-        // Relaxed: a guess. If it is this worker, it wrote that itself.
-        may && self.home.load(Ordering::Relaxed) == me.0 | HOME && self.enter(me)
     }
 
     #[inline(always)]
@@ -137,28 +147,21 @@ impl HomeLock {
         fence::light();
         // Acquire: what follows is not done before the look. (What the lock guards was last written by this worker, or before it became
         // the home.)
-        if self.home.load(Ordering::Acquire) == me.0 | HOME || seeded_bug("home_looks_once") {
-            return true;
+        let is_home = self.home.load(Ordering::Acquire) == me.0 | HOME || seeded_bug("home_looks_once");
+        if !is_home {
+            // Release: as in `unlock`, for what was done inside before: it may be this store that is seen. (No model would miss it: there
+            // the light fence is a whole one.)
+            self.inside.store(false, Ordering::Release);
         }
-        self.step_back();
-        false
+        is_home
     }
 
-    #[cold]
-    #[inline(never)]
-    fn step_back(&self) {
-        // Release: as in `unlock`, for what was done inside before: it may be this store that is seen. (No model would miss it: there the
-        // light fence is a whole one.)
-        self.inside.store(false, Ordering::Release);
-    }
-
-    /// For a thread that has taken `spin`.
+    /// For a thread that has taken `spin`, or holds the lock: is it held by that?
     #[inline(always)]
-    fn end_home_if_any(&self) {
-        // Relaxed: a worker becomes the home under `spin`, whose acquire shows it.
-        if self.home.load(Ordering::Relaxed) & BY_SPIN == 0 && !seeded_bug("home_overlooked") {
-            self.end_home();
-        }
+    fn is_by_spin(&self) -> bool {
+        // Relaxed: a worker becomes the home under `spin`, whose acquire shows it; and the holder reads what it saw when it took the
+        // lock, or a change that leaves the bit as it is.
+        self.home.load(Ordering::Relaxed) & BY_SPIN != 0
     }
 
     #[cold]
@@ -182,14 +185,17 @@ impl HomeLock {
 
     /// Takes the lock for a look that changes nothing, of a thread that looks seldom: the home stays the home.
     pub(crate) fn lock_to_look(&self, me: Lane) -> Look {
-        if self.enter_home(me) {
+        if self.try_lock(me) {
             return Look(None);
         }
         self.spin.lock();
-        // Relaxed: as in `end_home_if_any`.
+        if self.is_by_spin() {
+            return Look(None);
+        }
+        // Relaxed: while it is even, only a thread that holds `spin` writes it.
         let home = self.home.load(Ordering::Relaxed);
-        self.end_home_if_any();
-        Look((home & BY_SPIN == 0).then_some(home))
+        self.end_home();
+        Look(Some(home))
     }
 
     /// The look is over.
@@ -304,7 +310,8 @@ mod tests {
             assert!(!has_home(&lock));
             wait(&lock, here, 1);
             assert_eq!(has_home(&lock), fence::is_cheap());
-            assert!(lock.try_lock(other));
+            assert!(!fence::is_cheap() || !lock.try_lock(other), "not without ending it");
+            lock.lock(other);
             assert!(!has_home(&lock));
             assert!(!lock.try_lock(here));
             lock.unlock();

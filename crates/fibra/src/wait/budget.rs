@@ -32,18 +32,24 @@ pub(crate) mod cost {
 /// calls this needs no stack frame of its own.
 #[inline(always)]
 pub(crate) fn passes() -> bool {
-    let Some(worker) = current::worker() else { return false };
-    let Some(frame) = worker.current.get() else { return false };
+    passes_as().is_some()
+}
+
+/// The same, and by which lane the locks of channels know the worker.
+#[inline(always)]
+pub(crate) fn passes_as() -> Option<Lane> {
+    let worker = current::worker()?;
+    let frame = worker.current.get()?;
     if frame.has(flag::ANY_CANCEL) {
-        return false;
+        return None;
     }
     // Below zero it is used up. (So one instruction counts and tells.)
     let left = worker.calls_left.get().wrapping_sub(cost::CALL);
     worker.calls_left.set(left);
-    left >= 0
+    (left >= 0).then_some(worker.lane)
 }
 
-/// Who locks a channel here, if it may be at home: the worker.
+/// Who locks a channel here.
 #[inline(always)]
 pub(crate) fn lane() -> Lane {
     current::worker().map_or(Lane::NONE, |worker| worker.lane)
