@@ -9,7 +9,10 @@
 //! Above: `sched::bell`, `home_lock`. Below: the kernel. A model has ordinary fences on both sides.
 
 #[cfg(not(any(loom, shuttle)))]
-use std::sync::atomic::{Ordering, compiler_fence};
+use std::sync::atomic::compiler_fence;
+
+#[cfg(not(any(loom, shuttle)))]
+use super::atomic::{AtomicU8, Ordering};
 
 /// Between the write and the look of the side that is hot.
 #[inline(always)]
@@ -31,9 +34,19 @@ pub(crate) fn heavy() {
     }
 }
 
-/// Whether the kernel makes every thread pass a fence, once that was tried.
+/// Whether the kernel makes every thread pass a fence: not known, yes, no. (Not a cell that one thread fills while others wait: the
+/// first try may take long, and a process that is forked meanwhile would wait for ever.)
 #[cfg(not(any(loom, shuttle)))]
-static WORKS: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
+static WORKS: AtomicU8 = AtomicU8::new(UNKNOWN);
+/// It was not tried.
+#[cfg(not(any(loom, shuttle)))]
+const UNKNOWN: u8 = 0;
+/// It does.
+#[cfg(not(any(loom, shuttle)))]
+const YES: u8 = 1;
+/// It does not.
+#[cfg(not(any(loom, shuttle)))]
+const NO: u8 = 2;
 
 /// Tries it if that takes no time. The kernel has to be told once that a process will ask for fences. If the process has one thread that
 /// takes microseconds; later it takes twenty milliseconds, and is left to the first [`heavy`] of a thread for which nothing waits.
@@ -42,17 +55,19 @@ pub(crate) fn prepare() {
     // (A directory has a link from each directory in it, and two of its own: one for each thread.)
     let is_alone =
         || std::fs::metadata("/proc/self/task").is_ok_and(|tasks| std::os::unix::fs::MetadataExt::nlink(&tasks) == 3);
-    if WORKS.get().is_none() && is_alone() {
-        WORKS.get_or_init(everywhere);
+    // Relaxed: it says something about the kernel, which is the same whenever it is asked.
+    if WORKS.load(Ordering::Relaxed) == UNKNOWN && is_alone() {
+        everywhere_as_known();
     }
 }
 
 /// [`everywhere`], and what it says is known from then on.
 #[cfg(not(any(loom, shuttle)))]
 fn everywhere_as_known() -> bool {
-    let mut tried = None;
-    WORKS.get_or_init(|| *tried.insert(everywhere()));
-    tried.unwrap_or_else(everywhere)
+    let works = everywhere();
+    // Relaxed: as in `prepare`.
+    WORKS.store(if works { YES } else { NO }, Ordering::Relaxed);
+    works
 }
 
 /// Does [`heavy`] take microseconds, and not a millisecond, nor twenty the first time?
@@ -60,7 +75,8 @@ pub(crate) fn is_cheap() -> bool {
     #[cfg(any(loom, shuttle))]
     return true;
     #[cfg(not(any(loom, shuttle)))]
-    WORKS.get().is_some_and(|works| *works)
+    // Relaxed: as in `prepare`.
+    return WORKS.load(Ordering::Relaxed) == YES;
 }
 
 /// Every thread of the process passes a fence. False: the kernel does not do that.

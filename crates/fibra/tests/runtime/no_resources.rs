@@ -8,6 +8,7 @@ use std::time::Duration;
 use crate::support;
 use crate::support::{is_child, rerun_self};
 use fibra::Runtime;
+use fibra::time::Instant;
 
 fn limit(resource: libc::__rlimit_resource_t, to: u64) {
     let limit = libc::rlimit { rlim_cur: to, rlim_max: to };
@@ -325,6 +326,21 @@ fn after_a_fork_a_runtime_is_dead_and_says_so() {
             drop(new);
             assert_eq!(fibra::run(|| 8), 8);
         });
+    });
+}
+
+#[test]
+#[cfg_attr(fibra_context = "thread", ignore = "a kept stack is a thread there, and a forked child has none of them")]
+fn a_fork_while_a_runtime_begins_leaves_nothing_half_done_to_its_child() {
+    in_child("a_fork_while_a_runtime_begins_leaves_nothing_half_done_to_its_child", &[], || {
+        let _watchdog = watchdog();
+        let runtime = Runtime::builder().workers(2).build().unwrap();
+        // (What its threads do once takes some tens of milliseconds: the kernel is told of fences, say.)
+        let begun = Instant::now();
+        runtime.run(|| (0..100).map(|_| fibra::spawn(fibra::yield_now)).for_each(|fiber| fiber.join().unwrap()));
+        while begun.elapsed() < Duration::from_millis(100) {
+            in_fork(|| assert_eq!(fibra::run(|| 8), 8));
+        }
     });
 }
 
