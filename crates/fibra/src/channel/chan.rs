@@ -565,9 +565,10 @@ impl<T> Locked<'_, T> {
     /// held. (What an overflow policy drops is dropped before the caller parks.)
     #[inline(always)]
     pub(crate) fn unlock_owing(mut self) -> Vec<Waker> {
-        let (Some(aftermath), unused) = self.state().take_aftermath() else { return Vec::new() };
+        let (aftermath, unused) = self.state().take_aftermath();
         drop(self);
         drop(unused);
+        let Some(aftermath) = aftermath else { return Vec::new() };
         debug_assert!(aftermath.evicted.is_empty(), "a channel with a policy never makes a sender wait");
         aftermath.wakers
     }

@@ -26,7 +26,7 @@ use super::errands;
 use super::stall::StallWatch;
 use super::{deep_channels, objects};
 use crate::prim::atomic::Ordering;
-use crate::prim::policy;
+use crate::prim::{fence, policy};
 use crate::sched::quiet::Quiet;
 use crate::sched::shared::RuntimeShared;
 use crate::sched::sysmon::Sysmon;
@@ -157,6 +157,8 @@ impl Sysmon {
 
     /// No surplus for a while.
     fn disarm(&self, shared: &RuntimeShared, seen: &mut [u64]) {
+        // (Not under the lock, for which a worker that pushes may wait.)
+        fence::prepare_slowly();
         let mut state = self.state.lock();
         state.armed = false;
         self.bell.silence();

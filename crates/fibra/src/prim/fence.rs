@@ -49,14 +49,22 @@ const YES: u8 = 1;
 const NO: u8 = 2;
 
 /// Tries it if that takes no time. The kernel has to be told once that a process will ask for fences. If the process has one thread that
-/// takes microseconds; later it takes twenty milliseconds, and is left to the first [`heavy`] of a thread for which nothing waits.
+/// takes microseconds; later it takes twenty milliseconds, and is left to [`prepare_slowly`].
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) fn prepare() {
     // (A directory has a link from each directory in it, and two of its own: one for each thread.)
     let is_alone =
         || std::fs::metadata("/proc/self/task").is_ok_and(|tasks| std::os::unix::fs::MetadataExt::nlink(&tasks) == 3);
+    if is_alone() {
+        prepare_slowly();
+    }
+}
+
+/// Tries it, if it was not tried: for a thread for which nothing waits.
+#[cfg(not(any(loom, shuttle)))]
+pub(crate) fn prepare_slowly() {
     // Relaxed: it says something about the kernel, which is the same whenever it is asked.
-    if WORKS.load(Ordering::Relaxed) == UNKNOWN && is_alone() {
+    if WORKS.load(Ordering::Relaxed) == UNKNOWN {
         everywhere_as_known();
     }
 }
@@ -65,7 +73,7 @@ pub(crate) fn prepare() {
 #[cfg(not(any(loom, shuttle)))]
 fn everywhere_as_known() -> bool {
     let works = everywhere();
-    // Relaxed: as in `prepare`.
+    // Relaxed: as in `prepare_slowly`.
     WORKS.store(if works { YES } else { NO }, Ordering::Relaxed);
     works
 }
@@ -75,7 +83,7 @@ pub(crate) fn is_cheap() -> bool {
     #[cfg(any(loom, shuttle))]
     return true;
     #[cfg(not(any(loom, shuttle)))]
-    // Relaxed: as in `prepare`.
+    // Relaxed: as in `prepare_slowly`.
     return WORKS.load(Ordering::Relaxed) == YES;
 }
 

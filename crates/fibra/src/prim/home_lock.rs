@@ -4,7 +4,8 @@
 //! and to look whether this is still the home.
 //!
 //! * *A home is earned.* The fibers that wait for the channel say where they run ([`note_wait`](HomeLock::note_wait)). If the first
-//!   [`FIRST_WAITS`] waits were all on one worker, that is its home. A wait on another worker, or on a plain thread, ends that for good.
+//!   [`FIRST_WAITS`] waits were all on one worker, that is its home. A wait on another worker, or on a plain thread, ends that for good, if
+//!   there is no home at the moment. Plain sends and receives say so; selects, futures and waits with a deadline do not count.
 //! * *A home is lost* to any other thread that takes the lock. All but the home take the spin lock first. Then such a thread says that
 //!   the home ends, makes every thread of the process pass a fence (`fence.rs`) and waits until the home is not inside. The same worker
 //!   may earn it again, with so many waits ([`WAITS_AGAIN`]) that what the fence costs is nothing beside them. A report, which only looks
@@ -121,12 +122,21 @@ impl HomeLock {
     #[cold]
     #[inline(never)]
     fn lock_slow(&self, me: Lane) {
-        if !self.try_lock(me) {
-            self.spin.lock();
-            if !self.is_by_spin() && !seeded_bug("home_overlooked") {
-                self.end_home();
-            }
+        if self.try_lock(me) {
+            return;
         }
+        self.spin.lock();
+        if self.is_by_spin() || seeded_bug("home_overlooked") {
+            return;
+        }
+        // Relaxed: while it is even, only a thread that holds `spin` writes it.
+        if self.home.load(Ordering::Relaxed) == me.0 | HOME {
+            // A look kept this worker out, and gave the home back meanwhile.
+            // Relaxed: a thread that ends the home takes `spin` first, whose unlock shows it that this one is inside.
+            self.inside.store(true, Ordering::Relaxed);
+            return self.spin.unlock();
+        }
+        self.end_home();
     }
 
     /// Gives the lock back. Only its holder may call this.
@@ -245,9 +255,8 @@ impl HomeLock {
     #[inline(never)]
     fn settle(&self, me: Lane) {
         if !fence::is_cheap() {
-            // Relaxed, both: as in `count_wait`.
-            _ = self.home.compare_exchange(me.0 | CANDIDATE, NEVER, Ordering::Relaxed, Ordering::Relaxed);
-            return;
+            // It may be known to be later. Relaxed: as in `count_wait`.
+            return self.waits_left.store(WAITS_AGAIN, Ordering::Relaxed);
         }
         self.lock(me);
         // Relaxed, both: this worker alone will act on it without taking `spin`, whose unlock shows it to all others.
@@ -315,7 +324,7 @@ mod tests {
             assert!(!has_home(&lock));
             assert!(!lock.try_lock(here));
             lock.unlock();
-            waits = if fence::is_cheap() { WAITS_AGAIN } else { 1 };
+            waits = WAITS_AGAIN;
         }
     }
 
@@ -503,6 +512,21 @@ mod model {
             guarded.add(HERE);
             assert!(thread.join().unwrap() <= 2);
             assert_eq!(guarded.count(), 2);
+        });
+    }
+
+    /// A home that a look keeps out does not end itself: it is the home still when both are over.
+    #[test]
+    fn model_home_outlives_a_look() {
+        check(3, || {
+            let guarded = Guarded::new();
+            guarded.settle(HERE);
+            let other = guarded.clone();
+            let thread = thread::spawn(move || other.look());
+            guarded.add(HERE);
+            thread.join().unwrap();
+            assert!(!guarded.lock.is_by_spin(), "there is no home any more");
+            assert_eq!(guarded.count(), 1);
         });
     }
 

@@ -318,7 +318,7 @@ fn asserts_slowly() -> bool {
 
 impl RuntimeShared {
     pub(crate) fn new(config: Config, remotes: Vec<Remote>) -> Arc<Self> {
-        // For the locks of channels. (If there are several threads by now, the monitor's first fence does it.)
+        // For the locks of channels. (If there are several threads by now, the monitor does it.)
         fence::prepare();
         let mut roots = RootPool::default();
         let root = roots.take();

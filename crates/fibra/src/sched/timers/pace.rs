@@ -1,9 +1,9 @@
 //! How far apart a worker without work wakes for its timers, by how many of them have become due lately.
 //!
 //! To sleep and to wake costs a worker as much as firing tens to hundreds of timers. So where many are set and many are due in each
-//! millisecond, one wake serves what became due in a pause; where few are, each is served when it is due. What counts is how many fire:
-//! ten thousand time-outs that never come make no sleep longer. And a pause is as long as it takes for [`ENOUGH`] of them, since a
-//! longer one would save little more.
+//! millisecond, one wake serves what became due in a pause; where few are, each is served when it is due. Ten thousand time-outs that
+//! never come make no sleep longer where few timers fire beside them. And a pause is as long as it takes for [`ENOUGH`] of them, since
+//! a longer one would save little more.
 //!
 //! Above: `timing.rs`. Below: nothing.
 
