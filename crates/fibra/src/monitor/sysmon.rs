@@ -112,6 +112,8 @@ impl Sysmon {
             self.rescue_deadlines(shared);
             let now = policy::now();
             if now >= next_channels {
+                // (A runtime with one worker never disarms.)
+                fence::prepare_slowly();
                 deep_channels::look(&objects::channels(objects::Asked::Unbounded));
                 // Never so often that it takes more than a hundredth of the time.
                 let took = policy::now().saturating_sub(now);

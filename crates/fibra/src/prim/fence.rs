@@ -55,25 +55,30 @@ pub(crate) fn prepare() {
     // (A directory has a link from each directory in it, and two of its own: one for each thread.)
     let is_alone =
         || std::fs::metadata("/proc/self/task").is_ok_and(|tasks| std::os::unix::fs::MetadataExt::nlink(&tasks) == 3);
-    if is_alone() {
-        prepare_slowly();
+    if !is_known() && is_alone() {
+        everywhere_as_known();
     }
 }
 
 /// Tries it, if it was not tried: for a thread for which nothing waits.
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) fn prepare_slowly() {
-    // Relaxed: it says something about the kernel, which is the same whenever it is asked.
-    if WORKS.load(Ordering::Relaxed) == UNKNOWN {
+    if !is_known() {
         everywhere_as_known();
     }
+}
+
+#[cfg(not(any(loom, shuttle)))]
+fn is_known() -> bool {
+    // Relaxed: it says something about the kernel, which is the same whenever it is asked.
+    WORKS.load(Ordering::Relaxed) != UNKNOWN
 }
 
 /// [`everywhere`], and what it says is known from then on.
 #[cfg(not(any(loom, shuttle)))]
 fn everywhere_as_known() -> bool {
     let works = everywhere();
-    // Relaxed: as in `prepare_slowly`.
+    // Relaxed: as in `is_known`.
     WORKS.store(if works { YES } else { NO }, Ordering::Relaxed);
     works
 }
@@ -83,7 +88,7 @@ pub(crate) fn is_cheap() -> bool {
     #[cfg(any(loom, shuttle))]
     return true;
     #[cfg(not(any(loom, shuttle)))]
-    // Relaxed: as in `prepare_slowly`.
+    // Relaxed: as in `is_known`.
     return WORKS.load(Ordering::Relaxed) == YES;
 }
 

@@ -32,12 +32,14 @@ fn talk(there: (&Sender<u64>, &Receiver<u64>), back: (&Sender<u64>, &Receiver<u6
     });
 }
 
-/// Takes and puts back what it finds, looks, and sends into a full or empty channel without waiting: what a visitor from elsewhere does
-/// that leaves the talk as it is.
+/// Takes a number and puts it back, and looks: what a visitor from elsewhere does that leaves the talk as it is. It never waits for the
+/// channel, which then would have no home any more.
 fn visit(tx: &Sender<u64>, rx: &Receiver<u64>, over: &AtomicBool, visits: &AtomicU64) {
     while !over.load(Ordering::Relaxed) {
         if let Ok(n) = rx.try_recv() {
-            tx.send(n).unwrap();
+            while tx.try_send(n).is_err() {
+                std::thread::yield_now();
+            }
         }
         assert!(rx.len() <= rx.capacity().unwrap());
         _ = format!("{rx:?}");
@@ -89,9 +91,14 @@ fn stress_a_channel_goes_from_worker_to_worker() {
     const ROUNDS: u64 = if cfg!(debug_assertions) { 30 } else { 100 };
     let _watchdog = support::watchdog(240);
     support::workers(3).run(|| {
+        // Until the monitor has asked for fences; see above.
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_millis(1_500) {
+            fibra::yield_now();
+        }
         for round in 0..ROUNDS {
             let (tx, rx) = bounded(4);
-            // Enough waits on one worker. (Whether it is the home by then depends on whether the fences are there; see above.)
+            // Enough waits on one worker.
             let (tx, rx) = Builder::new()
                 .spread()
                 .spawn(move || {
